@@ -1,0 +1,1 @@
+"""The model families whose launches can be built; others register from outside by entry point."""

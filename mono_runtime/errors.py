@@ -1,0 +1,77 @@
+"""Errors named for what the reader has to do next, each saying what, where and how to mend it."""
+
+from __future__ import annotations
+
+
+class MonoError(Exception):
+    """Base of every error this project raises on purpose.
+
+    Args:
+        what: one sentence that says what is wrong.
+        where: the file, launch or setting it was found in.
+        fix: what to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.fix:
+            lines.append(f"  do:    {self.fix}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries; keyword-only arguments need this.
+        return (_rebuild, (type(self), self.what, self.where, self.fix))
+
+
+def _rebuild(cls: type[MonoError], what: str, where: str | None, fix: str | None) -> MonoError:
+    return cls(what, where=where, fix=fix)
+
+
+class InvalidValue(MonoError):
+    """A name, digest, architecture or number outside what the formats allow."""
+
+    exit_code = 2
+
+
+class StoreError(MonoError):
+    """Something about a store; its subclasses say what to do."""
+
+    exit_code = 3
+
+
+class StoreMissing(StoreError):
+    """There is no store, or no such entry in it."""
+
+
+class StorePermission(StoreError):
+    """The store is there and this user may not read or write it."""
+
+    exit_code = 4
+
+
+class StoreDamaged(StoreError):
+    """Bytes of the store do not match their digest, or are gone."""
+
+    exit_code = 1
+
+
+class StoreFormat(StoreError):
+    """The store was written in a format that this version does not read."""
+
+    exit_code = 4
+
+
+class StoreUnsafe(StoreError):
+    """The store holds a name or a file type that could lead outside of it."""
+
+    exit_code = 1

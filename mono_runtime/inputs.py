@@ -1,0 +1,72 @@
+"""The inputs of an artefact: every file, tool and setting that its bytes depend on, by digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mono_runtime.canonical import Json, digest_json
+from mono_runtime.errors import InvalidValue
+
+INPUTS_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a build read.
+
+    Attributes:
+        sources: (import path such as ``vllm/models/x.py``, sha256 hex) of every file imported or
+            read while tracing, sorted.
+        kernels: the kernel source: ``package``, ``version`` and, for a wheel, ``wheel_sha256``.
+        helpers: who gave AITER's helper modules: ``provider`` and ``version``.
+        toolchain: name -> ``version``/``sha256`` of FlyDSL, the linker and the device bitcode, and
+            Python's minor version.
+        environment: the variables that change code and were set.
+        builder: version of this project's build format (not of its release).
+    """
+
+    sources: tuple[tuple[str, str], ...]
+    kernels: tuple[tuple[str, str], ...]
+    helpers: tuple[tuple[str, str], ...]
+    toolchain: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    environment: tuple[tuple[str, str], ...]
+    builder: int
+
+    @property
+    def digest(self) -> str:
+        """The name of this set of inputs."""
+        return digest_json(self.to_json())
+
+    def to_json(self) -> Json:
+        return {
+            "schema": INPUTS_SCHEMA,
+            "sources": dict(self.sources),
+            "kernels": dict(self.kernels),
+            "helpers": dict(self.helpers),
+            "toolchain": {name: dict(facts) for name, facts in self.toolchain},
+            "environment": dict(self.environment),
+            "builder": self.builder,
+        }
+
+    @staticmethod
+    def from_json(value: Json) -> Inputs:
+        """The inputs that `to_json` wrote; anything else raises `InvalidValue`."""
+        try:
+            if value["schema"] != INPUTS_SCHEMA:
+                raise InvalidValue(f"inputs schema {value['schema']!r}, not {INPUTS_SCHEMA}")
+            return Inputs(
+                sources=pairs(value["sources"]),
+                kernels=pairs(value["kernels"]),
+                helpers=pairs(value["helpers"]),
+                toolchain=tuple(sorted((n, pairs(f)) for n, f in value["toolchain"].items())),
+                environment=pairs(value["environment"]),
+                builder=int(value["builder"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidValue(f"not a list of inputs: {error!r}") from error
+
+
+def pairs(mapping: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """``mapping`` as a sorted tuple of text pairs, hashable and ordered."""
+    return tuple(sorted((str(k), str(v)) for k, v in mapping.items()))
