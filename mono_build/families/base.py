@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mono_build.families.fields import (
+    Field,
+    Setting,
+    complete_settings,
+    hint,
+    problem_with,
+    with_defaults,
+)
 from mono_runtime.launch_key import LaunchKey, Scalar
 
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One parameter of a build key or of a deployment, with what it may be.
-
-    Attributes:
-        type: ``int``, ``bool``, ``float`` or ``str``.
-        default: its value when left out; None makes it required.
-        choices: the legal values, when they can be listed.
-        minimum, maximum: inclusive bounds of a number.
-    """
-
-    name: str
-    type: type
-    doc: str
-    default: Scalar | None = None
-    choices: tuple[Scalar, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
+__all__ = ["Deployment", "Family", "Field", "LaunchSpec", "Setting", "load_reference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +47,33 @@ class Deployment:
     Attributes:
         arch: base architecture name.
         tp: tensor-parallel size.
-        settings: the family's deployment fields, complete and checked.
+        settings: the family's deployment fields, complete and checked (`Family.deployment`).
         rows: explicit widths that replace the computed ones, or empty.
     """
 
     arch: str
     tp: int
-    settings: Mapping[str, Scalar | tuple[int, ...]] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
     rows: tuple[int, ...] = ()
+
+    def integer(self, name: str) -> int:
+        """The integer setting of this name."""
+        value = self.settings[name]
+        if isinstance(value, int):
+            return value
+        raise TypeError(f"deployment setting {name} is {value!r}, not an integer")
+
+    def number(self, name: str) -> float:
+        """The numeric setting of this name."""
+        value = self.settings[name]
+        if isinstance(value, (int, float)):
+            return float(value)
+        raise TypeError(f"deployment setting {name} is {value!r}, not a number")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """The list setting of this name."""
+        value = self.settings[name]
+        return value if isinstance(value, tuple) else ()
 
 
 class Family(ABC):
@@ -80,7 +89,12 @@ class Family(ABC):
     targets: Mapping[str, tuple[int, ...]]
     # Why an architecture is absent, by name.
     refusals: Mapping[str, str] = {}
+    # Why other TP sizes of a supported architecture are refused, by its name.
+    tp_reasons: Mapping[str, str] = {}
     launches: tuple[LaunchSpec, ...]
+    # The build field that holds the step width. A build key without a ``tp`` field serves every
+    # legal TP size.
+    rows_field: str = "tokens"
     # What a manifest's ``deployment`` section may set.
     deployment_fields: tuple[Field, ...]
     # Environment variables that change this family's code; all others are hidden from the kernels.
@@ -100,6 +114,20 @@ class Family(ABC):
         """Reasons why a key with legal single values is illegal as a whole."""
         return []
 
+    def deployment_conflicts(self, deployment: Deployment) -> list[str]:
+        """Reasons why a deployment with legal single settings is illegal as a whole."""
+        return []
+
+    def derived(
+        self, deployment: Deployment, launch: str, build: Mapping[str, Scalar]
+    ) -> dict[str, Scalar]:
+        """The fields that follow from the deployment or from ``build``'s, where it leaves them out."""
+        return {}
+
+    def arguments(self, key: LaunchKey) -> dict[str, object]:
+        """What the kernels' key class is called with; runs in a worker only."""
+        return dict(key.values)
+
     def cost(self, key: LaunchKey) -> float:
         """A rough compile time in CPU seconds, to start the longest first."""
         return 1.0
@@ -108,22 +136,76 @@ class Family(ABC):
         """The launch of this name, or None."""
         return next((s for s in self.launches if s.name == launch), None)
 
+    def refusal(self, arch: str, tp: int | None = None) -> str | None:
+        """Why this family is not built for ``arch`` (at ``tp``), or None when it is."""
+        if arch not in self.targets:
+            why = self.refusals.get(arch, f"it is built for {_listed(self.targets)} only")
+            return f"{self.name} is not built for {arch}: {why}"
+        sizes = self.targets[arch]
+        if tp is None or tp in sizes:
+            return None
+        why = self.tp_reasons.get(arch, "its kernels are written for no other size")
+        return f"{self.name} on {arch} is built for TP {_listed(sizes)} only, not {tp}: {why}"
+
+    def deployment(
+        self, arch: str, tp: int, settings: Mapping[str, Setting], rows: Iterable[int] = ()
+    ) -> Deployment:
+        """A deployment whose ``settings``, already checked, are completed with the defaults."""
+        complete = complete_settings(self.deployment_fields, settings)
+        return Deployment(arch, tp, complete, tuple(sorted(set(rows))))
+
+    def key(
+        self, deployment: Deployment, launch: str, rows: int, variant: Mapping[str, Scalar]
+    ) -> LaunchKey:
+        """The key of one launch at one width; ``variant`` holds what differs from the defaults."""
+        spec = self.spec(launch)
+        if spec is None:
+            raise KeyError(launch)
+        build: dict[str, Scalar] = {self.rows_field: rows, **variant}
+        if any(f.name == "tp" for f in spec.fields):
+            build["tp"] = deployment.tp
+        build = {**self.derived(deployment, launch, build), **build}
+        return LaunchKey.of(self.name, launch, deployment.arch, with_defaults(spec.fields, build))
+
+    def problems(self, key: LaunchKey) -> list[str]:
+        """Everything that is illegal about ``key``, empty when it can be built."""
+        spec = self.spec(key.launch)
+        if spec is None:
+            names = [s.name for s in self.launches]
+            return [f"{self.name} has no launch {key.launch!r} ({hint(key.launch, names)})"]
+        values = key.values
+        tp = values.get("tp")
+        refusal = self.refusal(key.arch, tp if isinstance(tp, int) else None)
+        found = [refusal] if refusal else []
+        names = [f.name for f in spec.fields]
+        found += [f"{n} is missing from the build key" for n in names if n not in values]
+        found += [f"unknown build field {n!r} ({hint(n, names)})" for n in values if n not in names]
+        checked = [problem_with(f, values[f.name]) for f in spec.fields if f.name in values]
+        found += [problem for problem in checked if problem]
+        return found or self.conflicts(key)
+
     def launcher(self, key: LaunchKey) -> Callable[..., object]:
         """The FlyDSL launcher of ``key``; imports the kernels, so it runs in a worker only."""
         spec = self.spec(key.launch)
         if spec is None:
             raise KeyError(key.launch)
-        build = _load(spec.key_class)(**key.values)
-        launcher: Callable[..., object] = _load(spec.factory)(build)
+        build = load_reference(spec.key_class)(**self.arguments(key))
+        launcher: Callable[..., object] = load_reference(spec.factory)(build)
         return launcher
 
 
-def _load(reference: str) -> Any:
+def load_reference(reference: str) -> Any:
+    """The object that ``module:name`` stands for."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
-def with_defaults(fields: Sequence[Field], values: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """``values`` completed with the defaults of ``fields``."""
-    filled = {f.name: f.default for f in fields if f.default is not None}
-    return {**filled, **values}
+def linear_cost(table: Mapping[tuple[str, str], tuple[float, float]], key: LaunchKey) -> float:
+    """CPU seconds from ``(arch, launch) -> (seconds, seconds a row)``; 10 s when it is not listed."""
+    base, slope = table.get((key.arch, key.launch), (10.0, 0.0))
+    rows = key.values.get("tokens", 0)
+    return base + slope * rows if isinstance(rows, (int, float)) else base
+
+
+def _listed(items: Iterable[object]) -> str:
+    return " and ".join(str(i) for i in items)
