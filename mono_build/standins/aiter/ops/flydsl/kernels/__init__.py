@@ -1,0 +1,1 @@
+"""Part of the path that the kernels import their helpers by."""
