@@ -91,7 +91,7 @@ class Artefact:
                 plan=LaunchPlan.from_json(value["plan"]),
                 code_objects=tuple(_code_object(c) for c in value["code_objects"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidValue(f"not an artefact: {error!r}") from error
         held = {c.digest for c in artefact.code_objects}
         for dispatch in artefact.plan.dispatches:

@@ -19,9 +19,9 @@ def canonical_json(value: Json) -> bytes:
         text = json.dumps(
             value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
         )
+        return text.encode()
     except (TypeError, ValueError) as error:
         raise InvalidValue(f"not expressible as canonical JSON: {error}") from error
-    return text.encode()
 
 
 def digest_of(data: bytes) -> str:

@@ -110,7 +110,7 @@ def parse_json(data: bytes, where: str) -> Json:
     """``data`` as JSON; `StoreDamaged` when it is none."""
     try:
         return json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreDamaged(f"not JSON: {error}", where=where, fix=REBUILD) from error
 
 
@@ -188,6 +188,8 @@ def _open_once(path: Path) -> StoreReader:
         )
     manifest = Descriptor.from_json(manifests[0], where)
     body = parse_json(read_blob(path, manifest.digest), str(blob_path(path, manifest.digest)))
+    if not isinstance(body, dict) or not isinstance(body.get("layers"), list):
+        raise StoreDamaged("not an OCI image manifest", where=where, fix=REBUILD)
     config = Descriptor.from_json(body.get("config"), where)
     if config.media_type != INDEX_TYPE:
         raise StoreFormat(
@@ -196,5 +198,5 @@ def _open_once(path: Path) -> StoreReader:
             fix="use the mono-build release that wrote the store, or rebuild the store",
         )
     index = parse_json(read_blob(path, config.digest), str(blob_path(path, config.digest)))
-    layers = tuple(Descriptor.from_json(layer, where) for layer in body.get("layers", []))
+    layers = tuple(Descriptor.from_json(layer, where) for layer in body["layers"])
     return StoreReader(path, manifest.digest, layers, Index.from_json(index), config.digest)

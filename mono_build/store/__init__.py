@@ -1,0 +1,1 @@
+"""The store's writing side: building, checking, comparing, cleaning and moving stores."""
