@@ -19,11 +19,14 @@ class Target:
         waves: waves that a SIMD can hold.
         registers: VGPRs and AGPRs together, per lane of a SIMD (LLVM AMDGPU "total VGPRs", gfx90a+).
         granule: registers are allocated in multiples of this.
+        lds_granule: LDS is allocated in multiples of this many bytes (LLVM AMDGPU
+            ``getLdsDwGranularity``: 128 dwords, 320 on gfx950).
     """
 
     arch: str
     mach: int
     lds: int
+    lds_granule: int
     simds: int = 4
     waves: int = 8
     registers: int = 512
@@ -31,8 +34,8 @@ class Target:
 
 
 TARGETS = {
-    "gfx942": Target("gfx942", mach=0x4C, lds=64 * 1024),
-    "gfx950": Target("gfx950", mach=0x4F, lds=160 * 1024),
+    "gfx942": Target("gfx942", mach=0x4C, lds=64 * 1024, lds_granule=512),
+    "gfx950": Target("gfx950", mach=0x4F, lds=160 * 1024, lds_granule=1280),
 }
 
 

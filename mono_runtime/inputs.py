@@ -9,6 +9,7 @@ from mono_runtime.canonical import Json, digest_json
 from mono_runtime.errors import InvalidValue
 
 INPUTS_SCHEMA = 1
+Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +27,26 @@ class Inputs:
         builder: version of this project's build format (not of its release).
     """
 
-    sources: tuple[tuple[str, str], ...]
-    kernels: tuple[tuple[str, str], ...]
-    helpers: tuple[tuple[str, str], ...]
-    toolchain: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    environment: tuple[tuple[str, str], ...]
+    sources: Pairs
+    kernels: Pairs
+    helpers: Pairs
+    toolchain: tuple[tuple[str, Pairs], ...]
+    environment: Pairs
     builder: int
 
     @property
     def digest(self) -> str:
         """The name of this set of inputs."""
         return digest_json(self.to_json())
+
+    def direct_key(self, launch_key: str) -> str:
+        """The name of a build: the launch key's digest with everything that decides its bytes.
+
+        Which distribution the files came from is provenance; their content is in ``sources``.
+        """
+        deciding = {"launch": launch_key, **self.to_json()}
+        del deciding["kernels"], deciding["helpers"]
+        return digest_json(deciding)
 
     def to_json(self) -> Json:
         return {
@@ -67,6 +77,6 @@ class Inputs:
             raise InvalidValue(f"not a list of inputs: {error!r}") from error
 
 
-def pairs(mapping: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def pairs(mapping: Mapping[str, str]) -> Pairs:
     """``mapping`` as a sorted tuple of text pairs, hashable and ordered."""
     return tuple(sorted((str(k), str(v)) for k, v in mapping.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,8 @@ class Family(ABC):
     environment: tuple[str, ...] = ()
     # Whether the kernels import AITER's FlyDSL helper modules.
     needs_aiter: bool = True
+    # The module that turns a launcher into a `LoweredLaunch`, with the interface of this one.
+    compiler: str = "mono_build.compile.flydsl_api"
 
     @abstractmethod
     def deployment_keys(self, deployment: Deployment) -> list[LaunchKey]:
@@ -131,6 +133,19 @@ class Family(ABC):
     def cost(self, key: LaunchKey) -> float:
         """A rough compile time in CPU seconds, to start the longest first."""
         return 1.0
+
+    def twin(self, key: LaunchKey) -> str:
+        """A name that launches share when they probably give equal IR (a scheduling hint only)."""
+        return key.digest
+
+    def placeholders(self, key: LaunchKey, parameters: Sequence[str]) -> dict[str, object]:
+        """A value for every launcher parameter but the stream, to trace with; runs in a worker."""
+        return dict.fromkeys(parameters, 0)
+
+    def modules(self) -> tuple[str, ...]:
+        """The modules that hold key classes and factories, to import before the first launch."""
+        references = [r for s in self.launches for r in (s.key_class, s.factory)]
+        return tuple(dict.fromkeys(r.partition(":")[0] for r in references))
 
     def spec(self, launch: str) -> LaunchSpec | None:
         """The launch of this name, or None."""

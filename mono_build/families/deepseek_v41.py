@@ -196,6 +196,13 @@ class DeepseekV41(Family):
     def cost(self, key: LaunchKey) -> float:
         return linear_cost(_COSTS, key)
 
+    def twin(self, key: LaunchKey) -> str:
+        # K2 never reads fold, so two keys that differ in nothing else trace to equal IR.
+        if key.launch != "k2":
+            return key.digest
+        build = {name: value for name, value in key.build if name != "fold"}
+        return LaunchKey.of(key.family, key.launch, key.arch, build).digest
+
 
 def _ffn_conflicts(key: LaunchKey, v: dict[str, Scalar]) -> list[str]:
     found = []
