@@ -1,0 +1,105 @@
+"""Runs compile sessions from the command's own process and yields what they report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mono_build.compile.job import Outcome, SessionContext
+from mono_build.compile.preload import CONTEXT_FILE, SESSION_VARIABLE
+from mono_build.errors import ToolchainError
+from mono_runtime.canonical import Json
+from mono_runtime.launch_key import LaunchKey
+
+# A stopped session ends its workers and leaves; after this many seconds it is killed.
+_STOP_SECONDS = 10.0
+_SESSION_LOG = "session.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing a session reported.
+
+    Attributes:
+        kind: ``started``, ``busy``, ``waiting``, ``retry``, ``done`` or ``end``.
+        text: who holds a busy key, why a launch is tried again.
+        seconds: CPU seconds of the whole session (``end``), or seconds waited.
+    """
+
+    kind: str
+    key: LaunchKey | None = None
+    outcome: Outcome | None = None
+    text: str = ""
+    seconds: float = 0.0
+
+
+def run_session(
+    context: SessionContext, environment: dict[str, str], logs: Path
+) -> Iterator[Event]:
+    """Start a session and yield its events until it ends; closing the iterator stops it.
+
+    Raises:
+        ToolchainError: the session itself died; its log is kept in ``logs``.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="mono-build-"))
+    log = logs / _SESSION_LOG
+    try:
+        (directory / CONTEXT_FILE).write_text(json.dumps(context.to_json()))
+        with log.open("wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from mono_build.compile.session import main; main()"],
+                env={**environment, SESSION_VARIABLE: str(directory)},
+                cwd=directory,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                # An interrupt from the terminal must reach the coordinator alone.
+                start_new_session=True,
+            )
+        yield from _events(process, log)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _events(process: subprocess.Popen[bytes], log: Path) -> Iterator[Event]:
+    if process.stdin is None or process.stdout is None:
+        raise ToolchainError("the compile session has no pipes")
+    ended = False
+    try:
+        for line in process.stdout:
+            event = _event(json.loads(line))
+            ended = ended or event.kind == "end"
+            yield event
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if not ended:
+        words = log.read_text(errors="replace").strip().splitlines()
+        raise ToolchainError(
+            f"the compile session ended early: {words[-1] if words else 'no message'}",
+            where=str(log),
+            fix="mono-build doctor shows whether FlyDSL can be used here",
+        )
+
+
+def _event(value: Json) -> Event:
+    key = value.get("key")
+    outcome = value.get("outcome")
+    return Event(
+        kind=value["event"],
+        key=LaunchKey.from_json(key) if key else None,
+        outcome=Outcome.from_json(outcome) if outcome else None,
+        text=value.get("holder") or value.get("why") or "",
+        seconds=float(value.get("cpu_seconds") or value.get("seconds") or 0.0),
+    )

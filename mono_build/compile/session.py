@@ -1,0 +1,156 @@
+"""The compile session: a process for one architecture and family that forks a worker a launch.
+
+Started by the coordinator with an environment of its own. It reads its context from a directory,
+writes one JSON event a line to standard output, and stops when standard input is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import sys
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from pebble import ProcessExpired, ProcessPool
+
+from mono_build.compile import failures
+from mono_build.compile.job import BUSY, FAILED, Failure, Job, Outcome, SessionContext
+from mono_build.compile.preload import CONTEXT_FILE, PID_FILE, SESSION_VARIABLE, run
+from mono_build.compile.schedule import Schedule
+from mono_runtime.canonical import Json
+
+# How often the session looks at its standard input and at the clock.
+_TICK = 0.1
+# Seconds between two words on a key that another builder still has.
+_WAIT_REPORT = 10.0
+# Failures of a process that ended without saying why; only these are tried again.
+_ABNORMAL = ("died", "memory")
+
+
+class Session:
+    """The jobs of one context, run to their end or until the coordinator says stop."""
+
+    def __init__(self, context: SessionContext, events: TextIO) -> None:
+        self._context = context
+        self._events = events
+        self._schedule = Schedule(context.jobs, context.timeout)
+        self._running: dict[Future[Json], Job] = {}
+        self._attempts: dict[str, int] = {}
+        self._waiting_since: dict[str, float] = {}
+        self._told = 0.0
+        self.stop = threading.Event()
+
+    def run(self, pool: Any) -> None:
+        """Build everything; each job gives exactly one ``done`` event unless the session is stopped."""
+        while (len(self._schedule) or self._running) and not self.stop.is_set():
+            self._fill(pool)
+            done, _ = wait(self._running, timeout=_TICK, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._finish(self._running.pop(future), future)
+            self._tell_of_waiting()
+
+    def _fill(self, pool: Any) -> None:
+        while len(self._running) < self._context.workers:
+            job = self._schedule.take()
+            if job is None:
+                return
+            self._attempts[job.key.digest] = self._attempts.get(job.key.digest, 0) + 1
+            limit = self._context.timeout + job.wait
+            self._running[pool.schedule(run, args=[job.to_json()], timeout=limit)] = job
+            self._waiting_since[job.key.digest] = self._told = time.monotonic()
+            self.tell("started", key=job.key.to_json())
+
+    def _tell_of_waiting(self) -> None:
+        now = time.monotonic()
+        if now - self._told < _WAIT_REPORT:
+            return
+        self._told = now
+        for job in self._running.values():
+            if job.wait:
+                seconds = now - self._waiting_since[job.key.digest]
+                self.tell("waiting", key=job.key.to_json(), seconds=seconds)
+
+    def _finish(self, job: Job, future: Future[Json]) -> None:
+        self._schedule.finished(job)
+        outcome = self._outcome(job, future)
+        attempts = self._attempts[job.key.digest]
+        if outcome.status == BUSY:
+            self.tell("busy", key=job.key.to_json(), holder=outcome.holder)
+            self._schedule.postpone(job)
+            return
+        abnormal = outcome.failure is not None and outcome.failure.kind in _ABNORMAL
+        if abnormal and attempts <= self._context.retries:
+            self.tell("retry", key=job.key.to_json(), why=outcome.failure and outcome.failure.what)
+            self._schedule.again(job)
+            return
+        self.tell("done", outcome=replace(outcome, attempts=attempts).to_json())
+        failure = outcome.failure
+        if failure is not None and (failure.fatal or self._context.fail_fast):
+            self._schedule.drop()
+
+    def _outcome(self, job: Job, future: Future[Json]) -> Outcome:
+        try:
+            return Outcome.from_json(future.result())
+        except FutureTimeout:
+            failure = failures.timed_out(self._context.timeout)
+        except ProcessExpired as error:
+            failure = failures.died(error.exitcode)
+        except Exception as error:
+            failure = Failure("died", f"the worker gave no result: {error!r}")
+        failure = replace(failure, what=failures.with_last_words(failure.what, Path(job.log)))
+        return Outcome(job.key, FAILED, failure=failure, log=job.log)
+
+    def tell(self, event: str, **facts: Json) -> None:
+        """Send one event to the coordinator."""
+        print(json.dumps({"event": event, **facts}), file=self._events, flush=True)
+
+
+def main() -> int:
+    """The entry point of the session process."""
+    directory = Path(os.environ[SESSION_VARIABLE])
+    context = SessionContext.from_json(json.loads((directory / CONTEXT_FILE).read_text()))
+    # Whatever FlyDSL or a kernel prints must not be taken for an event.
+    with os.fdopen(os.dup(1), "w") as events:
+        os.dup2(2, 1)
+        session = Session(context, events)
+        threading.Thread(target=_watch_input, args=[session.stop], daemon=True).start()
+        processes = multiprocessing.get_context("forkserver")
+        processes.set_forkserver_preload(["mono_build.compile.preload"])
+        # One worker more than runs: it is forked while the others work, so no launch waits for it.
+        pool = ProcessPool(context.workers + 1, max_tasks=1, context=processes)
+        try:
+            session.run(pool)
+        finally:
+            pool.stop()
+            pool.join()
+        session.tell("end", cpu_seconds=_cpu_seconds(directory))
+    return 0
+
+
+def _watch_input(stop: threading.Event) -> None:
+    while sys.stdin.buffer.read(4096):
+        continue
+    stop.set()
+
+
+def _cpu_seconds(directory: Path) -> float:
+    """User and system time of the session, its fork server and every worker that has ended."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    own = usage.ru_utime + usage.ru_stime
+    try:
+        pid = int((directory / PID_FILE).read_text())
+        # The fork server collects its last workers a moment after the pool has stopped.
+        time.sleep(0.05)
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return own
+    # proc(5): utime, stime, cutime and cstime are fields 14 to 17; the text here starts at field 3.
+    return own + sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")

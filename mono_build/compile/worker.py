@@ -1,0 +1,227 @@
+"""One launch in one process: lock the key, trace, decide, lower, check, and keep the result."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mono_build import elf
+from mono_build.compile import direct, extract, flydsl_api
+from mono_build.compile.failures import describe
+from mono_build.compile.job import BUSY, COMPILED, FAILED, REUSED, Job, Outcome
+from mono_build.compile.loaded import LoadedFamily
+from mono_build.compile.lowered import LoweredLaunch, TracedLaunch
+from mono_build.residency import check_residency
+from mono_build.store.locks import KeyLock
+from mono_build.store.writer import StoreWriter
+from mono_build.targets import TARGETS, devices_for
+from mono_runtime.artefact import Artefact
+from mono_runtime.canonical import canonical_json, digest_json, digest_of
+from mono_runtime.errors import MonoError
+from mono_runtime.index import IndexEntry
+from mono_runtime.launch_plan import LaunchPlan
+
+# Seconds beyond its own time limit after which a worker whose session died ends itself.
+_ORPHAN_GRACE = 60
+
+
+def build(loaded: LoadedFamily, job: Job) -> Outcome:
+    """Build ``job``; every failure becomes an `Outcome`, only the process's death does not."""
+    start = time.monotonic()
+    _limit(loaded.context.memory, loaded.context.timeout)
+    _redirect_output(Path(job.log))
+    try:
+        with StoreWriter(Path(loaded.context.store)) as store:
+            outcome = _locked(loaded, job, store)
+    except (Exception, SystemExit) as error:
+        outcome = Outcome(job.key, FAILED, failure=describe(error), log=job.log)
+    return replace(outcome, **_usage(start))
+
+
+def _locked(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
+    with _holding(store.path, job.key.digest, job.wait) as holder:
+        if holder is not None and not job.wait:
+            return Outcome(job.key, BUSY, holder=holder)
+        entry = store.lookup(job.key)
+        if direct.examine(store.path, job.key, entry, loaded.current()).state == "current":
+            store.journal.record(entry) if entry else None
+            return Outcome(job.key, REUSED, entry)
+        return _trace(loaded, job, store)
+
+
+@contextmanager
+def _holding(store: Path, digest: str, wait: float) -> Iterator[str | None]:
+    """The lock of ``digest`` for the body; yields who has it when it could not be had in time."""
+    lock = KeyLock(store, digest)
+    taken = lock.acquire(timeout=wait, on_wait=_report_wait)
+    try:
+        holder = None if taken else lock.holder()
+        yield None if holder is None else f"process {holder.pid or 'unknown'}"
+    finally:
+        lock.release()
+
+
+def _report_wait(waiting: object) -> None:
+    os.write(1, f"waiting: {waiting}\n".encode())
+
+
+@dataclass(slots=True)
+class _Decision:
+    """Set while FlyDSL is in the middle of its work: what the traced IR turned out to be."""
+
+    ir: str = ""
+    inputs: str = ""
+    found: Artefact | None = None
+    lock: KeyLock | None = None
+
+
+def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
+    key, decision = job.key, _Decision()
+
+    def wanted(traced: TracedLaunch) -> bool:
+        # All sources have been read once the IR is there.
+        inputs = loaded.inputs()
+        decision.inputs = inputs.digest
+        store.put_blob(canonical_json(inputs.to_json()))
+        decision.ir = _ir_digest(loaded, traced)
+        decision.lock = KeyLock(store.path, decision.ir)
+        decision.lock.acquire(timeout=loaded.context.timeout, on_wait=_report_wait)
+        decision.found = _equal_ir(store, decision.ir)
+        return decision.found is None
+
+    launcher = loaded.family.launcher(key)
+    names = flydsl_api.signature(launcher)
+    parameters = [p for p in names.parameters if p != names.stream]
+    placeholders = loaded.family.placeholders(key, parameters)
+    gc.disable()  # A traced launch is a few hundred thousand objects, and the process ends with it.
+    try:
+        lowered = flydsl_api.compile_launch(launcher, placeholders, wanted)
+        entry = _keep(loaded, job, store, decision, lowered)
+    finally:
+        if decision.lock:
+            decision.lock.release()
+    return Outcome(key, REUSED if decision.found else COMPILED, entry, traced=True)
+
+
+def _ir_digest(loaded: LoadedFamily, traced: TracedLaunch) -> str:
+    """The second level of the key: equal IR through the same pipeline and tools gives equal bytes."""
+    context = loaded.context
+    return digest_json(
+        {
+            "ir": digest_of(traced.ir.encode()),
+            "pipeline": list(traced.pipeline),
+            "options": traced.options,
+            "arch": context.arch,
+            "toolchain": context.toolchain,
+            "environment": context.environment,
+            "builder": direct.BUILD_FORMAT,
+        }
+    )
+
+
+def _equal_ir(store: StoreWriter, ir: str) -> Artefact | None:
+    entry = store.lookup_ir(ir)
+    if entry is None:
+        return None
+    try:
+        store.check(entry)
+    except MonoError:
+        return None
+    return Artefact.from_json(_json(store.blob(entry.artefact)))
+
+
+def _json(data: bytes) -> object:
+    from mono_runtime.oci import parse_json
+
+    return parse_json(data, "artefact")
+
+
+def _keep(
+    loaded: LoadedFamily,
+    job: Job,
+    store: StoreWriter,
+    decision: _Decision,
+    lowered: LoweredLaunch | None,
+) -> IndexEntry:
+    if decision.found is not None:
+        # A fresh build from the present sources would record them, so reuse does too.
+        artefact = replace(decision.found, inputs=decision.inputs)
+    elif lowered is not None:
+        artefact = _artefact(loaded, job, decision, lowered)
+        for _, data in lowered.binaries:
+            store.put_blob(data)
+    else:
+        raise MonoError("the trace ended with neither a result nor a stored equal")
+    digest = store.put_blob(canonical_json(artefact.to_json()))
+    entry = IndexEntry(job.key, digest, decision.ir)
+    store.journal.record(entry)
+    return entry
+
+
+def _artefact(
+    loaded: LoadedFamily, job: Job, decision: _Decision, lowered: LoweredLaunch
+) -> Artefact:
+    target = TARGETS[job.key.arch]
+    objects = {name: elf.parse(data) for name, data in lowered.binaries}
+    extract.check_objects(objects, target)
+    spec = loaded.family.spec(job.key.launch)
+    plan = extract.launch_plan(lowered, objects, persistent=spec is not None and spec.persistent)
+    if plan.persistent:
+        _prove_residency(loaded, plan, objects)
+    return Artefact(
+        ir=decision.ir,
+        arch=job.key.arch,
+        inputs=decision.inputs,
+        plan=plan,
+        code_objects=tuple(
+            sorted((o.code_object for o in objects.values()), key=lambda c: c.digest)
+        ),
+    )
+
+
+def _prove_residency(
+    loaded: LoadedFamily, plan: LaunchPlan, objects: dict[str, elf.ParsedObject]
+) -> None:
+    target = TARGETS[loaded.context.arch]
+    devices = devices_for(target.arch, loaded.context.devices)
+    by_digest = {o.code_object.digest: o for o in objects.values()}
+    for dispatch in plan.dispatches:
+        kernel = by_digest[dispatch.code_object].kernels[dispatch.symbol].resources
+        check_residency(target, devices, dispatch, kernel)
+
+
+def _limit(memory: int, timeout: float) -> None:
+    if memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(timeout) + _ORPHAN_GRACE)
+    try:
+        # If the machine runs out of memory, the kernel shall take the launch, not the session.
+        Path("/proc/self/oom_score_adj").write_text("900")
+    except OSError:
+        return
+
+
+def _redirect_output(log: Path) -> None:
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _usage(start: float) -> dict[str, float | int]:
+    mine, linker = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    seconds = sum(u.ru_utime + u.ru_stime for u in (mine, linker))
+    return {
+        "cpu_seconds": seconds,
+        "wall_seconds": time.monotonic() - start,
+        "peak_bytes": mine.ru_maxrss * 1024,
+    }

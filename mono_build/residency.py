@@ -1,0 +1,65 @@
+"""Residency: whether a persistent grid fits on a GPU all at once. If not, its workgroups deadlock."""
+
+from __future__ import annotations
+
+from math import prod
+
+from mono_build.errors import ResidencyError
+from mono_build.targets import Device, Target
+from mono_runtime.artefact import KernelResources
+from mono_runtime.expressions import Const, Expression
+from mono_runtime.launch_plan import Dispatch
+
+
+def workgroups_per_compute_unit(
+    target: Target, kernel: KernelResources, threads: int, dynamic_lds: int = 0
+) -> int:
+    """How many workgroups of ``threads`` work-items one compute unit holds at once.
+
+    Bounded by LDS (bytes, rounded up to the allocation granule) and by wave slots and registers of
+    each SIMD. AGPRs are counted beside VGPRs, which never overestimates.
+    """
+    waves = -(-threads // kernel.wavefront)
+    registers = _rounded(kernel.vgpr + kernel.agpr, target.granule)
+    slots = min(target.waves, target.registers // max(registers, target.granule))
+    by_waves = slots // -(-waves // target.simds)
+    lds = _rounded(kernel.lds + dynamic_lds, target.lds_granule)
+    by_lds = target.lds // lds if lds else by_waves
+    return min(by_waves, by_lds)
+
+
+def _rounded(value: int, granule: int) -> int:
+    return -(-value // granule) * granule
+
+
+def check_residency(
+    target: Target, devices: tuple[Device, ...], dispatch: Dispatch, kernel: KernelResources
+) -> None:
+    """Raise `ResidencyError` unless the whole grid of ``dispatch`` is resident on every device."""
+    grid = _static(dispatch.grid, "grid", dispatch.symbol)
+    threads = _static(dispatch.block, "block", dispatch.symbol)
+    lds = _static((dispatch.dynamic_lds,), "dynamic LDS", dispatch.symbol)
+    if threads > kernel.max_workgroup:
+        raise ResidencyError(
+            f"{dispatch.symbol} launches {threads} work-items a workgroup,"
+            f" its code object allows {kernel.max_workgroup}"
+        )
+    each = workgroups_per_compute_unit(target, kernel, threads, lds)
+    for device in devices:
+        room = each * device.compute_units
+        if grid > room:
+            raise ResidencyError(
+                f"{dispatch.symbol} would deadlock on {device.name}: its {grid} workgroups wait for"
+                f" each other, and {device.compute_units} compute units hold {room}",
+                where=f"{kernel.lds + lds} B LDS, {kernel.vgpr} VGPRs, {threads} work-items",
+                fix="build for a device with more compute units (--device), or a narrower launch",
+            )
+
+
+def _static(values: tuple[Expression, ...], what: str, symbol: str) -> int:
+    numbers = [v.value for v in values if isinstance(v, Const)]
+    if len(numbers) != len(values):
+        raise ResidencyError(
+            f"{symbol} is persistent and its {what} depends on arguments, so residency has no proof"
+        )
+    return prod(numbers)

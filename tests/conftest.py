@@ -1,0 +1,28 @@
+"""Shared fixtures: the plug-in family of the tests, and directories that are never the user's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parent / "plugin"
+sys.path.insert(0, str(PLUGIN))
+
+
+@pytest.fixture(autouse=True)
+def _own_directories(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test reads or writes the user's cache, store or architecture settings."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in (
+        "XDG_CACHE_HOME",
+        "MONO_STORE",
+        "ARCH",
+        "FLYDSL_GPU_ARCH",
+        "HSA_OVERRIDE_GFX_VERSION",
+    ):
+        monkeypatch.delenv(name, raising=False)
