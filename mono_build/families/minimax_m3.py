@@ -7,6 +7,7 @@ Facts are those of vLLM 0.33.0 under ``vllm/models/minimax_m3/amd/specialized_de
 from __future__ import annotations
 
 from collections.abc import Mapping
+
 from mono_build.families.base import (
     Deployment,
     Family,
