@@ -1,0 +1,158 @@
+"""Which files the kernels of this process ran or read: the dependency file of a build.
+
+A module counts when it lies in a kernel or helper package, or when a module that counts imports it,
+however far away its file is. Files of those packages that are opened for reading count as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import types
+from pathlib import Path
+
+from mono_build.sources.roots import ABSENT, FileDigests, SourceRoots
+
+# The interpreter, the compiler and this project are named by their versions and digests instead.
+_COVERED = frozenset(
+    {*sys.stdlib_module_names, "__main__", "flydsl", "mono_build", "mono_runtime", "numpy", "torch"}
+)
+# Recorders that are at work. An audit hook cannot be removed, so there is one, and it asks this list.
+_active: list[SourceRecorder] = []
+_hooked: list[bool] = []
+
+
+class SourceRecorder:
+    """Watches imports and opened files; forked children go on with what their parent saw."""
+
+    def __init__(self, roots: SourceRoots, digests: FileDigests) -> None:
+        self._roots = roots
+        self._digests = digests
+        self._importers: dict[str, set[str]] = {}
+        self._opened: set[str] = set()
+        self._imports: dict[str, frozenset[str]] = {}
+        # Both spellings of a linked directory, as either may be opened.
+        self._watched = tuple(
+            (base + os.sep, root)
+            for top, root in roots.tops.items()
+            for base in {str(root.absolute() / top), str((root / top).resolve())}
+        )
+
+    def start(self) -> None:
+        """Begin to watch this process."""
+        if not _hooked:
+            sys.addaudithook(_audit)
+            _hooked.append(True)
+        _active.append(self)
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self in _active:
+            _active.remove(self)
+
+    def note_import(self, name: str) -> None:
+        """Remember who asks for module ``name``, which is not loaded yet."""
+        if name.split(".")[0] not in _COVERED:
+            self._importers.setdefault(_importing_module(), set()).add(name)
+
+    def note_open(self, path: object, flags: object) -> None:
+        """Remember a file of the kernel packages that is opened for reading."""
+        if not isinstance(path, (str, os.PathLike)) or not isinstance(flags, int):
+            return
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            return
+        text = os.path.abspath(os.fspath(path))  # noqa: PTH100 - links are kept, as they name modules
+        if isinstance(text, str) and text.endswith(".pyc"):
+            return
+        for prefix, root in self._watched:
+            if text.startswith(prefix):
+                self._read(Path(prefix).name, text[len(prefix) :], root)
+
+    def _read(self, top: str, below: str, root: Path) -> None:
+        entry = f"{top}/{below}".replace(os.sep, "/")
+        # Digesting opens the file again, which comes back here.
+        if entry not in self._opened:
+            self._opened.add(entry)
+            self._digests.of(root / entry)
+
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """(import-relative path, sha256 hex), sorted; a file that is gone again is left out."""
+        files = {path: self._roots.locate(path) for path in self._opened}
+        for name in self._reached():
+            if file := _file_of(name):
+                files[_relative(name, file)] = file
+        found = ((path, self._digests.of(file)) for path, file in files.items() if file is not None)
+        return tuple(sorted((path, sha256) for path, sha256 in found if sha256 != ABSENT))
+
+    def _reached(self) -> set[str]:
+        queue = [n for n in list(sys.modules) if n.split(".")[0] in self._roots.tops]
+        reached: set[str] = set()
+        while queue:
+            name = queue.pop()
+            if name in reached or name.split(".")[0] in _COVERED or name not in sys.modules:
+                continue
+            reached.add(name)
+            queue.extend(self._imports_of(name))
+            queue.extend(self._importers.get(name, ()))
+            if "." in name:
+                queue.append(name.rpartition(".")[0])
+        return reached
+
+    def _imports_of(self, name: str) -> frozenset[str]:
+        if name not in self._imports:
+            file = _file_of(name)
+            package = getattr(sys.modules[name], "__package__", None) or name.rpartition(".")[0]
+            self._imports[name] = _imported_names(file, package) if file else frozenset()
+        return self._imports[name]
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open":
+        for recorder in _active:
+            recorder.note_open(arguments[0], arguments[2])
+
+
+def _importing_module() -> str:
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if not name.startswith(("importlib", "_frozen_importlib", "mono_build.sources")):
+            return str(name)
+        frame = frame.f_back
+    return ""
+
+
+def _imported_names(file: Path, package: str) -> frozenset[str]:
+    """Every module that the import statements of ``file`` can mean, at any depth of its code."""
+    if file.suffix != ".py":
+        return frozenset()
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = parts[: len(parts) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # What is imported from a package may be a module of it.
+            names.update([module, *(f"{module}.{alias.name}" for alias in node.names)])
+    return frozenset(names)
+
+
+def _file_of(name: str) -> Path | None:
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    origin = spec.origin if spec is not None and spec.has_location else None
+    origin = origin or getattr(module, "__file__", None)
+    return Path(origin) if origin else None
+
+
+def _relative(name: str, file: Path) -> str:
+    parts = name.split(".")
+    package = hasattr(sys.modules[name], "__path__")
+    return "/".join([*(parts if package else parts[:-1]), file.name])
