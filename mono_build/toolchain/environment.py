@@ -163,7 +163,7 @@ def ignored_variables(environ: Mapping[str, str], allowed: Sequence[str] = ()) -
         if name in FLYDSL_VARIABLES:
             lines.append(f"{name} is set and ignored: builds do not depend on it")
             continue
-        near = difflib.get_close_matches(name, FLYDSL_VARIABLES, n=1)
+        near = difflib.get_close_matches(name, FLYDSL_VARIABLES, n=1, cutoff=0.75)
         hint = f"; did you mean {near[0]}?" if near else ""
         lines.append(f"{name} is set and ignored: FlyDSL has no such variable{hint}")
     return lines
