@@ -6,7 +6,6 @@ everything to be forbidden. This one knows the two kinds of members that a store
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -64,19 +63,21 @@ def write_archive(out: IO[bytes], sizes: Iterable[tuple[str, int]], read: Iterab
         _LEVEL, window_log=window, write_checksum=1, write_content_size=1, threads=0
     )
     compressor = zstandard.ZstdCompressor(compression_params=parameters)
-    with (
-        compressor.stream_writer(out, size=raw, closefd=False) as stream,
-        tarfile.open(fileobj=stream, mode="w|", format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for (name, size), data in zip(listed, read, strict=True):
-            tar.addfile(_header(name, size), io.BytesIO(data))
+    stream = compressor.stream_writer(out, size=raw, closefd=False)
+    written = 0
+    for (name, size), data in zip(listed, read, strict=True):
+        block = _header(name, size) + data.ljust(_padded(size, _BLOCK), b"\0")
+        written += stream.write(block)
+    stream.write(bytes(raw - written))
+    # Not in a `finally`: an archive that is not complete must not look as if it were.
+    stream.flush(zstandard.FLUSH_FRAME)
     return raw
 
 
-def _header(name: str, size: int) -> tarfile.TarInfo:
+def _header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
     info.size, info.mode = size, FILE_MODE
-    return info
+    return info.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _padded(size: int, unit: int) -> int:
@@ -91,22 +92,53 @@ def read_archive(file: IO[bytes], where: Path, limits: Limits) -> Iterator[Membe
             bytes than ``limits`` allows.
         StoreDamaged: not such an archive, or cut off.
     """
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
-    with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
-        tar = _Tar(stream, where, limits)
+    tar = _Tar(_Frame(file, str(where)), str(where), limits)
+    yield from tar.members()
+    tar.end()
+
+
+class _Frame:
+    """The content of a file that is one zstandard frame and nothing else."""
+
+    def __init__(self, file: IO[bytes], where: str) -> None:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
+        self._decoder = decompressor.decompressobj()
+        self._file = file
+        self._where = where
+        self._held = bytearray()
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes, or fewer at the end."""
+        while len(self._held) < size and self._more():
+            pass
+        part = bytes(self._held[:size])
+        del self._held[:size]
+        return part
+
+    def _more(self) -> bool:
+        # Four bytes can stand for a block of 128 KiB, so small steps keep a bomb small.
+        chunk = self._file.read(1024)
+        if self._decoder.eof:
+            if chunk or self._decoder.unused_data:
+                raise _damaged("something follows the end of the archive", self._where)
+            return False
+        if not chunk:
+            raise _damaged("the file ends in the middle", self._where)
         try:
-            yield from tar.members()
-            tar.end()
+            self._held += self._decoder.decompress(chunk)
         except zstandard.ZstdError as error:
-            raise StoreDamaged(
-                f"not an intact zstandard file: {error}", where=str(where), fix=_FIX
-            ) from error
+            raise _damaged(f"not an intact zstandard file: {error}", self._where) from error
+        return True
+
+
+def _damaged(what: str, where: str) -> StoreDamaged:
+    return StoreDamaged(what, where=where, fix=_FIX)
 
 
 class _Tar:
-    def __init__(self, stream: IO[bytes], where: Path, limits: Limits) -> None:
+    def __init__(self, stream: _Frame, where: str, limits: Limits) -> None:
         self._stream = stream
-        self._where = str(where)
+        self._where = where
         self._limits = limits
         self._total = 0
         self._seen: set[str] = set()
@@ -147,19 +179,16 @@ class _Tar:
         return data
 
     def _read(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self._stream.read(size - len(parts))
-            if not part:
-                raise self._damaged("the archive ends in the middle")
-            parts += part
-        return bytes(parts)
+        data = self._stream.read(size)
+        if len(data) != size:
+            raise _damaged("the archive ends in the middle", self._where)
+        return data
 
     def _parse(self, header: bytes) -> tuple[str, bytes, int]:
         # POSIX.1-1988 ustar: name 0-99, size 124-135, checksum 148-155, type 156, prefix 345-499.
         checksum = sum(header[:148]) + sum(header[156:]) + 8 * ord(" ")
         if header[257:262] != b"ustar" or self._octal(header[148:156]) != checksum:
-            raise self._damaged("not a ustar archive")
+            raise _damaged("not a ustar archive", self._where)
         if any(header[345:500]):
             raise self._unsafe("a member has a name that no file of a store has")
         name = header[:100].split(b"\0", 1)[0].decode("ascii", "backslashreplace")
@@ -168,11 +197,8 @@ class _Tar:
     def _octal(self, text: bytes) -> int:
         digits = text.strip(b" \0")
         if not re.fullmatch(rb"[0-7]+", digits):
-            raise self._damaged(f"a number of a ustar header is {text!r}")
+            raise _damaged(f"a number of a ustar header is {text!r}", self._where)
         return int(digits, 8)
 
     def _unsafe(self, what: str) -> StoreUnsafe:
         return StoreUnsafe(f"refused: {what}", where=self._where, fix=_FIX)
-
-    def _damaged(self, what: str) -> StoreDamaged:
-        return StoreDamaged(what, where=self._where, fix=_FIX)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import random
 import time
@@ -45,7 +46,7 @@ def test_a_builder_killed_at_any_moment_leaves_the_old_or_the_new_store(tmp_path
     chance = random.Random(7)
     count, advanced = 1, 0
     for _ in range(60):
-        child = fork(lambda: build_for_ever(store, count + 1))
+        child = fork(functools.partial(build_for_ever, store, count + 1))
         end = time.monotonic() + chance.uniform(0.0, 0.04)
         while time.monotonic() < end:
             published(store)
