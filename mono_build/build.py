@@ -14,13 +14,13 @@ from typing import Protocol
 from mono_build.compile import direct
 from mono_build.compile.coordinator import Event, run_session
 from mono_build.compile.job import COMPILED, REUSED, Job, Outcome, SessionContext
-from mono_build.errors import MonoError
 from mono_build.families.base import Family
 from mono_build.plan import BuildPlan
 from mono_build.store.writer import StoreWriter
 from mono_build.toolbox import Toolbox
 from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import Json
+from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
 from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import parse_json
@@ -132,10 +132,11 @@ def build(
 ) -> BuildReport:
     """Build ``plan`` into the store; failures are in the report, only fatal errors are raised.
 
+    ``cpu_seconds`` counts the whole process so far, its start included, and every session.
     An interrupt (``KeyboardInterrupt``) ends the running launches, publishes the finished ones and
     returns a report with ``interrupted`` set.
     """
-    start, before = time.monotonic(), _own_cpu()
+    start = time.monotonic()
     report = BuildReport(planned=len(plan.keys))
     with StoreWriter(store_path) as store:
         store.recover()
@@ -158,7 +159,7 @@ def build(
         done = {**assessment.current, **{e.key: e for e in finished}}
         report.not_started = len(plan.keys) - len(done) - len(report.failures)
         _count_objects(report, store, done.values())
-    report.cpu_seconds += _own_cpu() - before
+    report.cpu_seconds += _own_cpu()
     report.wall_seconds = time.monotonic() - start
     return report
 
@@ -185,7 +186,7 @@ def _sessions(
 ) -> Iterator[Event]:
     """The events of one session after the other, a session for each family and architecture."""
     for (family, arch), group in groupby(keys, key=lambda k: (k.family, k.arch)):
-        stopped = False
+        stopped, failed = False, set[str | None]()
         jobs = _jobs(toolbox.family(family), tuple(group), toolbox)
         context = _context(family, arch, jobs, store, toolbox, limits)
         with toolbox.environment(family, arch) as environment:
@@ -194,8 +195,12 @@ def _sessions(
                 for event in events:
                     yield event
                     failure = event.outcome.failure if event.outcome else None
-                    stopped |= failure is not None and (failure.fatal or limits.fail_fast)
-        _remove_logs(jobs, toolbox)
+                    if event.outcome and failure:
+                        failed.add(event.outcome.log)
+                        stopped |= failure.fatal or limits.fail_fast
+        for job in jobs:
+            if job.log not in failed:
+                Path(job.log).unlink(missing_ok=True)
         if stopped:
             return
 
@@ -204,12 +209,6 @@ def _jobs(family: Family, keys: tuple[LaunchKey, ...], toolbox: Toolbox) -> tupl
     return tuple(
         Job(key, family.cost(key), family.twin(key), str(toolbox.log_file(key))) for key in keys
     )
-
-
-def _remove_logs(jobs: tuple[Job, ...], toolbox: Toolbox) -> None:
-    for job in jobs:
-        if job.key not in toolbox.kept_logs:
-            Path(job.log).unlink(missing_ok=True)
 
 
 def _context(

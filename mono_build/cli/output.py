@@ -7,8 +7,11 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
+from mono_build.families.base import LaunchSpec
+from mono_build.families.registry import family
 from mono_runtime.canonical import Json
 from mono_runtime.errors import MonoError
+from mono_runtime.launch_key import LaunchKey
 
 _STYLES = {"bold": "1", "red": "31", "yellow": "33", "green": "32", "dim": "2"}
 
@@ -95,6 +98,28 @@ def amount(count: int, noun: str) -> str:
     if count == 1:
         return f"1 {noun}"
     return f"{count} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
+
+
+def named(key: LaunchKey) -> str:
+    """A launch key for people: the build fields in their family's order, defaults left out."""
+    spec = _spec(key)
+    if spec is None:
+        return str(key)
+    values = key.values
+    parts = [
+        f"{f.name}={str(values[f.name]).lower()}"
+        for f in spec.fields
+        if f.name in values and values[f.name] != f.default
+    ]
+    return " ".join([f"{key.family}/{key.launch}", key.arch, *parts])
+
+
+def _spec(key: LaunchKey) -> LaunchSpec | None:
+    try:
+        return family(key.family).spec(key.launch)
+    except MonoError:
+        # A store may hold a family that this installation does not have.
+        return None
 
 
 def size(count: int) -> str:

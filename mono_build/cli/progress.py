@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from mono_build.build import Progress
-from mono_build.cli.output import Output, amount, duration, styled
+from mono_build.cli.output import Output, amount, duration, named, styled
 from mono_build.compile.coordinator import Event
 from mono_build.compile.job import REUSED, Outcome
 from mono_runtime.launch_key import LaunchKey
@@ -37,12 +37,14 @@ class LogProgress(Progress):
             self._running[event.key] = time.monotonic()
         elif event.kind == "busy" and event.key:
             self._running.pop(event.key, None)
-            self.note(f"{event.key}: {event.text} is building it, doing others first")
+            self.note(f"{named(event.key)}: {event.text} is building it, doing others first")
         elif event.kind == "waiting" and event.key:
-            self.note(f"{event.key}: waiting for another builder for {duration(event.seconds)}")
+            self.note(
+                f"{named(event.key)}: waiting for another builder for {duration(event.seconds)}"
+            )
         elif event.kind == "retry" and event.key:
             self._running.pop(event.key, None)
-            self.note(f"{event.key}: {event.text}; trying again")
+            self.note(f"{named(event.key)}: {event.text}; trying again")
         elif event.outcome:
             self._running.pop(event.outcome.key, None)
             self._done += 1
@@ -114,7 +116,10 @@ class LiveProgress(LogProgress):
         bar = ProgressBar(total=max(self._total, 1), completed=self._done, width=40)
         line.add_row(bar, f"{self._done}/{self._total}", left)
         running = list(self._running.items())
-        rows = [Text(f"  {key}  {duration(now - since)}", "dim") for key, since in running[:_SHOWN]]
+        rows = [
+            Text(f"  {named(key)}  {duration(now - since)}", "dim")
+            for key, since in running[:_SHOWN]
+        ]
         if len(running) > _SHOWN:
             rows.append(Text(f"  and {len(running) - _SHOWN} more", "dim"))
         return Group(line, *rows)
@@ -122,9 +127,9 @@ class LiveProgress(LogProgress):
 
 def _result(outcome: Outcome) -> str:
     if outcome.failure:
-        return f"{styled('FAILED', 'red')}   {outcome.key}  ({outcome.failure.kind})"
+        return f"{styled('FAILED', 'red')}   {named(outcome.key)}  ({outcome.failure.kind})"
     word = "equal IR" if outcome.status == REUSED else "compiled"
-    return f"{word} {outcome.key}  {duration(outcome.cpu_seconds)} CPU"
+    return f"{word} {named(outcome.key)}  {duration(outcome.cpu_seconds)} CPU"
 
 
 def make_progress(output: Output, *, plain: bool = False) -> Progress:

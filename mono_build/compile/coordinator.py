@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Event:
 
 def run_session(
     context: SessionContext, environment: dict[str, str], logs: Path
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Start a session and yield its events until it ends; closing the iterator stops it.
 
     Raises:
@@ -67,7 +67,7 @@ def run_session(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _events(process: subprocess.Popen[bytes], log: Path) -> Iterator[Event]:
+def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, None, None]:
     if process.stdin is None or process.stdout is None:
         raise ToolchainError("the compile session has no pipes")
     ended = False

@@ -125,7 +125,7 @@ def main() -> int:
         processes = multiprocessing.get_context("forkserver")
         processes.set_forkserver_preload(["mono_build.compile.preload"])
         # One worker more than runs: it is forked while the others work, so no launch waits for it.
-        pool = ProcessPool(context.workers + 1, max_tasks=1, context=processes)
+        pool: Any = ProcessPool(context.workers + 1, max_tasks=1, context=processes)
         try:
             session.run(pool)
         finally:

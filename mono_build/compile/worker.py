@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mono_build import elf
-from mono_build.compile import direct, extract, flydsl_api
+from mono_build.compile import direct, extract
 from mono_build.compile.failures import describe
 from mono_build.compile.job import BUSY, COMPILED, FAILED, REUSED, Job, Outcome
 from mono_build.compile.loaded import LoadedFamily
@@ -27,6 +27,7 @@ from mono_runtime.canonical import canonical_json, digest_json, digest_of
 from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
 from mono_runtime.launch_plan import LaunchPlan
+from mono_runtime.oci import parse_json
 
 # Seconds beyond its own time limit after which a worker whose session died ends itself.
 _ORPHAN_GRACE = 60
@@ -42,7 +43,7 @@ def build(loaded: LoadedFamily, job: Job) -> Outcome:
             outcome = _locked(loaded, job, store)
     except (Exception, SystemExit) as error:
         outcome = Outcome(job.key, FAILED, failure=describe(error), log=job.log)
-    return replace(outcome, **_usage(start))
+    return _with_usage(outcome, start)
 
 
 def _locked(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
@@ -50,8 +51,10 @@ def _locked(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
         if holder is not None and not job.wait:
             return Outcome(job.key, BUSY, holder=holder)
         entry = store.lookup(job.key)
-        if direct.examine(store.path, job.key, entry, loaded.current()).state == "current":
-            store.journal.record(entry) if entry else None
+        found = direct.examine(store.path, job.key, entry, loaded.current())
+        if entry is not None and found.state == "current":
+            # Another builder made it while we waited; record it so that our index has it too.
+            store.journal.record(entry)
             return Outcome(job.key, REUSED, entry)
         return _trace(loaded, job, store)
 
@@ -96,13 +99,15 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
         decision.found = _equal_ir(store, decision.ir)
         return decision.found is None
 
+    if loaded.error is not None:
+        raise loaded.error
     launcher = loaded.family.launcher(key)
-    names = flydsl_api.signature(launcher)
+    names = loaded.compiler.signature(launcher)
     parameters = [p for p in names.parameters if p != names.stream]
     placeholders = loaded.family.placeholders(key, parameters)
     gc.disable()  # A traced launch is a few hundred thousand objects, and the process ends with it.
     try:
-        lowered = flydsl_api.compile_launch(launcher, placeholders, wanted)
+        lowered = loaded.compiler.compile_launch(launcher, placeholders, wanted)
         entry = _keep(loaded, job, store, decision, lowered)
     finally:
         if decision.lock:
@@ -134,13 +139,7 @@ def _equal_ir(store: StoreWriter, ir: str) -> Artefact | None:
         store.check(entry)
     except MonoError:
         return None
-    return Artefact.from_json(_json(store.blob(entry.artefact)))
-
-
-def _json(data: bytes) -> object:
-    from mono_runtime.oci import parse_json
-
-    return parse_json(data, "artefact")
+    return Artefact.from_json(parse_json(store.blob(entry.artefact), entry.artefact))
 
 
 def _keep(
@@ -217,11 +216,11 @@ def _redirect_output(log: Path) -> None:
     os.close(descriptor)
 
 
-def _usage(start: float) -> dict[str, float | int]:
+def _with_usage(outcome: Outcome, start: float) -> Outcome:
     mine, linker = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    seconds = sum(u.ru_utime + u.ru_stime for u in (mine, linker))
-    return {
-        "cpu_seconds": seconds,
-        "wall_seconds": time.monotonic() - start,
-        "peak_bytes": mine.ru_maxrss * 1024,
-    }
+    return replace(
+        outcome,
+        cpu_seconds=sum(u.ru_utime + u.ru_stime for u in (mine, linker)),
+        wall_seconds=time.monotonic() - start,
+        peak_bytes=mine.ru_maxrss * 1024,
+    )

@@ -1,0 +1,87 @@
+"""A family's kernels, imported into this process for one architecture, and what they were made from."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from mono_build.compile.direct import BUILD_FORMAT, Current
+from mono_build.compile.job import SessionContext
+from mono_build.families.base import Family
+from mono_build.families.registry import family as find_family
+from mono_build.sources import (
+    HelperModules,
+    KernelImporter,
+    KernelSource,
+    current_sources,
+    kernel_importer,
+)
+from mono_runtime.inputs import Inputs, Pairs, pairs
+
+
+@dataclass(slots=True)
+class LoadedFamily:
+    """What a worker forks from.
+
+    Attributes:
+        compiler: the family's compiler adapter, loaded.
+        error: why the kernels could not be imported; every launch then fails with it.
+    """
+
+    context: SessionContext
+    family: Family
+    compiler: ModuleType
+    importer: KernelImporter
+    error: Exception | None = None
+
+    @property
+    def toolchain(self) -> tuple[tuple[str, Pairs], ...]:
+        """The toolchain facts in the form of `Inputs`."""
+        return tuple(sorted((n, pairs(f)) for n, f in self.context.toolchain.items()))
+
+    def inputs(self) -> Inputs:
+        """Everything that was read up to now; call it when the launch has been traced."""
+        return Inputs(
+            sources=self.importer.sources(),
+            kernels=pairs(self.context.kernel_facts),
+            helpers=pairs(self.context.helper_facts),
+            toolchain=self.toolchain,
+            environment=pairs(self.context.environment),
+            builder=BUILD_FORMAT,
+        )
+
+    def current(self) -> Current:
+        """The inputs of this session, to compare a stored launch with."""
+        roots = self.importer.roots
+        return Current(
+            self.toolchain,
+            pairs(self.context.environment),
+            lambda paths: current_sources(paths, roots),
+        )
+
+
+def load(context: SessionContext) -> LoadedFamily:
+    """Import the kernels of ``context``; an error in them is kept, not raised."""
+    family = find_family(context.family)
+    compiler = importlib.import_module(family.compiler)
+    source = KernelSource(family.source, Path(context.kernel_root), "", "")
+    helpers = None
+    if context.helper_root is not None:
+        helpers = HelperModules(
+            context.helper_facts["provider"],
+            context.helper_facts["version"],
+            Path(context.helper_root),
+        )
+    loaded = LoadedFamily(
+        context, family, compiler, kernel_importer(source, family.packages, helpers)
+    )
+    try:
+        compiler.load_compiler()
+        for module in family.modules():
+            importlib.import_module(module)
+    except Exception as error:
+        # A fork server that dies would take the reason with it.
+        loaded.error = error
+    return loaded

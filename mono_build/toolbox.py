@@ -1,0 +1,141 @@
+"""Everything a build needs besides the plan, located once: tools, kernel sources, helpers, logs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mono_build.compile.direct import Current
+from mono_build.families.base import Family
+from mono_build.families.registry import family as find_family
+from mono_build.sources import (
+    FileDigests,
+    HelperModules,
+    KernelSource,
+    SourceRoots,
+    cache_directory,
+    check_packages,
+    current_sources,
+    find_helpers,
+    resolve_kernels,
+)
+from mono_build.toolchain import Toolchain, code_environment, toolkit, worker_environment
+from mono_runtime.inputs import pairs
+from mono_runtime.launch_key import LaunchKey
+
+# The distribution of the built-in families; ``--kernels`` says where it comes from.
+ENGINE = "vllm"
+_PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyFacts:
+    """What a compile session is told of its family's surroundings; see `SessionContext`."""
+
+    kernel_root: str
+    kernel_facts: dict[str, str]
+    helper_root: str | None
+    helper_facts: dict[str, str]
+    toolchain: dict[str, dict[str, str]]
+    environment: dict[str, str]
+
+
+@dataclass(slots=True)
+class Toolbox:
+    """The tools of one build.
+
+    Attributes:
+        toolchain: FlyDSL, linker, bitcode and Python.
+        kernels: what ``--kernels`` said, or None for the default.
+        devices: products that residency is proved for.
+        environ: the environment of the command.
+        report: gets a line for what takes long, such as fetching a wheel.
+    """
+
+    toolchain: Toolchain
+    kernels: str | None
+    devices: tuple[str, ...]
+    environ: Mapping[str, str]
+    report: Callable[[str], None]
+    _sources: dict[str, KernelSource] = field(default_factory=dict)
+    _helpers: HelperModules | None = None
+    _currents: dict[str, Current] = field(default_factory=dict)
+    _digests: FileDigests = field(default_factory=FileDigests)
+    _logs: Path | None = None
+
+    def family(self, name: str) -> Family:
+        """The family of this name."""
+        return find_family(name)
+
+    def source(self, name: str) -> KernelSource:
+        """Where the kernels of a family come from; fetched when that was asked for."""
+        family = self.family(name)
+        source = self._sources.get(family.source)
+        if source is None:
+            spec = self.kernels if family.source == ENGINE else None
+            source = resolve_kernels(spec, self.environ, package=family.source, report=self.report)
+            self._sources[family.source] = source
+        check_packages(source, family.packages)
+        return source
+
+    def helpers(self, name: str) -> HelperModules | None:
+        """Who gives a family AITER's helper modules; None when it needs none."""
+        if not self.family(name).needs_aiter:
+            return None
+        self._helpers = self._helpers or find_helpers()
+        return self._helpers
+
+    def code_environment(self, name: str) -> dict[str, str]:
+        """The variables that are set and change a family's code."""
+        return code_environment(self.environ, self.family(name).environment)
+
+    def current(self, name: str) -> Current:
+        """What a build of this family would read now."""
+        if name not in self._currents:
+            family, helpers = self.family(name), self.helpers(name)
+            root = self.source(name).root
+            roots = SourceRoots(root, family.packages, helpers.root if helpers else None)
+            self._currents[name] = Current(
+                self.toolchain.facts(),
+                pairs(self.code_environment(name)),
+                lambda paths: current_sources(paths, roots, self._digests),
+            )
+        return self._currents[name]
+
+    def facts(self, name: str) -> FamilyFacts:
+        """What a compile session of this family is told."""
+        source, helpers = self.source(name), self.helpers(name)
+        return FamilyFacts(
+            kernel_root=str(source.root),
+            kernel_facts=dict(source.facts()),
+            helper_root=str(helpers.root) if helpers else None,
+            helper_facts=dict(helpers.facts()) if helpers else {},
+            toolchain={tool: dict(facts) for tool, facts in self.toolchain.facts()},
+            environment=self.code_environment(name),
+        )
+
+    @contextmanager
+    def environment(self, name: str, arch: str) -> Iterator[dict[str, str]]:
+        """The whole environment of a compile session, with a private toolkit that lives as long."""
+        allowed = self.family(name).environment
+        with toolkit(self.toolchain.linker, self.toolchain.bitcode) as root:
+            made = worker_environment(arch, root, self.environ, allowed)
+            # The session runs elsewhere, and this project need not be installed.
+            paths = [str(_PACKAGE_ROOT), *filter(None, [made.get("PYTHONPATH")])]
+            yield {**made, "PYTHONPATH": os.pathsep.join(paths)}
+
+    @property
+    def logs(self) -> Path:
+        """The directory for compile logs, in the user's cache."""
+        if self._logs is None:
+            self._logs = cache_directory(self.environ, self.report) / "logs"
+            self._logs.mkdir(parents=True, exist_ok=True)
+        return self._logs
+
+    def log_file(self, key: LaunchKey) -> Path:
+        """Where the compiler's output of one launch goes."""
+        short = key.digest.removeprefix("sha256:")[:12]
+        return self.logs / f"{key.family}-{key.launch}-{key.arch}-{short}.log"
