@@ -12,7 +12,7 @@ from mono_runtime.launch_key import Scalar
 # A deployment setting: one value, or a list of integers such as graph capture sizes.
 Setting = Scalar | tuple[int, ...]
 
-_WORDS = {int: "an integer", bool: "true or false", float: "a number", str: "text"}
+WORDS = {int: "an integer", bool: "true or false", float: "a number", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Field:
 def problem_with(field: Field, value: object) -> str | None:
     """Why ``value`` (one element, for a list) is illegal for ``field``, or None."""
     if not _is_a(field.type, value):
-        return f"{field.name} must be {_WORDS[field.type]}, not {shown(value)}"
+        return f"{field.name} must be {WORDS[field.type]}, not {shown(value)}"
     if field.choices and value not in field.choices:
         return f"{field.name} {shown(value)} is not legal ({hint(value, field.choices)})"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -114,6 +114,8 @@ def shown(value: object) -> str:
 def hint(value: object, options: Iterable[Scalar]) -> str:
     """``did you mean 'x'?`` when one of ``options`` is near, else all of them."""
     legal = list(options)
+    if not legal:
+        return "there are none"
     if isinstance(value, str):
         names = [o for o in legal if isinstance(o, str)]
         close = difflib.get_close_matches(value.lower(), names, n=1, cutoff=0.6)

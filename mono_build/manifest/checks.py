@@ -18,19 +18,19 @@ from mono_build.manifest.problem import Problems
 from mono_runtime.launch_key import LaunchKey
 
 
-def check_entry(entry: Entry, family: Family, problems: Problems) -> None:
-    """Note every problem of an entry whose single values are legal."""
+def check_entry(entry: Entry, family: Family, problems: Problems) -> int:
+    """Note every problem of an entry whose single values are legal; returns its number of keys."""
     targets = list(_targets(entry, family))
     too_many = sum(map(variant_size, entry.variants)) * max(len(entry.rows), 1) * len(targets)
     if too_many > MAX_KEYS:
         problems.add(entry.mark, f"asks for {too_many} launches, more than {MAX_KEYS}")
-        return
+        return 0
     before = len(problems.found)
     keys: list[tuple[int, LaunchKey]] = []
     for arch, tp in targets:
         deployment = deployment_of(entry, family, arch, tp)
         for conflict in family.deployment_conflicts(deployment):
-            problems.add(entry.mark, f"the deployment: {conflict}")
+            problems.add(entry.settings_mark or entry.mark, f"the deployment: {conflict}")
         if problems.since(before):
             continue
         if not family.widths(deployment):
@@ -40,6 +40,7 @@ def check_entry(entry: Entry, family: Family, problems: Problems) -> None:
         check(entry, family, deployment, problems)
         keys += [(tp, k) for k in unfiltered_keys(entry, family, deployment)]
     _check_selectors(entry, family, keys, problems)
+    return len(keys)
 
 
 def _targets(entry: Entry, family: Family) -> Iterator[tuple[str, int]]:
@@ -103,5 +104,9 @@ def _check_selectors(
 
 def check_entries(entries: list[Entry], families: Mapping[str, Family], problems: Problems) -> None:
     """Note what is wrong with each of ``entries``."""
+    total = 0
     for entry in entries:
-        check_entry(entry, families[entry.family], problems)
+        total += check_entry(entry, families[entry.family], problems)
+        if total > MAX_KEYS:
+            problems.add(entry.mark, f"the builds up to here are {total} launches, over {MAX_KEYS}")
+            return

@@ -57,6 +57,7 @@ class Entry:
         archs: base architecture names; empty leaves them to the command line.
         tps: tensor-parallel sizes; empty stands for every legal one.
         settings: what the ``deployment`` section sets.
+        settings_mark: where that section stands.
         rows: explicit widths in place of the deployment's, or empty.
         variants: in place of the deployment's, or empty.
         include, exclude: which of the launches stay.
@@ -69,6 +70,7 @@ class Entry:
     tps: tuple[int, ...]
     mark: Mark
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    settings_mark: Mark | None = None
     rows: tuple[int, ...] = ()
     row_marks: tuple[Mark, ...] = ()
     variants: tuple[Variant, ...] = ()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from mono_build.families.fields import Field, coerced, hint, problem_with, shown
+from mono_build.families.fields import WORDS, Field, coerced, hint, problem_with, shown
 from mono_build.manifest.document import MAX_DEPTH
 from mono_build.manifest.problem import Mark, Problems
 from mono_runtime.launch_key import Scalar
@@ -123,7 +123,7 @@ class Reader:
         value = self.scalar(node)
         if value is None:
             kind = self._kind(node)
-            self.fault(node, f"{field.name} must be a single {field.type.__name__}, not {kind}")
+            self.fault(node, f"{field.name} must be {WORDS[field.type]}, not {kind}")
             return None
         if field.type is float and isinstance(value, str) and _EXPONENT.match(value):
             value = float(value)

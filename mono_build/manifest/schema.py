@@ -22,6 +22,8 @@ from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_key import Scalar
 
 SCHEMA = 1
+# Aliases make a long list cheap to write; every item costs a planning of its own.
+MAX_BUILDS = 256
 _TOP = ("schema", "builds", "toolchain")
 _ENTRY = ("family", "arch", "tp", "rows", "deployment", "variants", "include", "exclude")
 _PINS = ("flydsl", "lld", "kernels", "python")
@@ -48,7 +50,11 @@ def read_document(
             reader.fault(root, "builds is missing: a manifest lists what to build")
         return [], pins
     entries = []
-    for node in reader.items(top["builds"][1], "builds"):
+    items = reader.items(top["builds"][1], "builds")
+    if len(items) > MAX_BUILDS:
+        reader.fault(top["builds"][1], f"{len(items)} builds, more than {MAX_BUILDS}")
+        return [], pins
+    for node in items:
         entry = _entry(reader, node, families)
         if entry is not None:
             entries.append(entry)
@@ -98,6 +104,7 @@ def _entry(reader: Reader, node: yaml.Node, families: Mapping[str, Family]) -> E
         tps=tps,
         mark=reader.mark(node),
         settings=_settings(reader, nodes, family),
+        settings_mark=reader.mark(nodes["deployment"][1] if "deployment" in nodes else node),
         rows=tuple(v for _, v in rows if isinstance(v, int)),
         row_marks=tuple(mark for mark, _ in rows),
         variants=_variants(reader, nodes, family),
@@ -198,6 +205,7 @@ def _variants(reader: Reader, nodes: Nodes, family: Family) -> tuple[Variant, ..
     given = {family.rows_field, "tp"}
     fields = {f.name: f for s in family.launches for f in s.fields if f.name not in given}
     for node in reader.items(nodes["variants"][1], "variants"):
+        before = len(reader.problems.found)
         section = reader.mapping(node, "a variant", ["launch", *fields], "build field")
         launches = _launches(reader, section, family)
         if not launches and "launch" not in section:
@@ -211,7 +219,7 @@ def _variants(reader: Reader, nodes: Nodes, family: Family) -> tuple[Variant, ..
                 reader.fault(key, f"{' and '.join(without)} of {family.name} has no field {name}")
                 launches = [n for n in launches if n not in without]
         values = _values(reader, section, fields)
-        if launches:
+        if launches and not reader.problems.since(before):
             found.append(Variant(tuple(launches), values, reader.mark(node)))
     return tuple(found)
 
