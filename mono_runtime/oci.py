@@ -173,22 +173,27 @@ def _check_layout(path: Path) -> None:
         )
 
 
-def _open_once(path: Path) -> StoreReader:
-    where = str(path / INDEX_FILE)
-    listing = parse_json(read_regular(path / INDEX_FILE), where)
-    manifests = listing.get("manifests") if isinstance(listing, dict) else None
-    if not isinstance(manifests, list) or len(manifests) != 1:
-        raise StoreFormat("index.json does not name exactly one manifest", where=where)
-    kind = manifests[0].get("artifactType") if isinstance(manifests[0], dict) else None
+def _check_store_type(kind: object, where: str) -> None:
     if kind != STORE_TYPE:
         raise StoreFormat(
             f"the store has the format {kind!r}; this version reads {STORE_TYPE}",
             where=where,
             fix="use the mono-build release that wrote the store, or rebuild the store",
         )
+
+
+def _open_once(path: Path) -> StoreReader:
+    where = str(path / INDEX_FILE)
+    listing = parse_json(read_regular(path / INDEX_FILE), where)
+    manifests = listing.get("manifests") if isinstance(listing, dict) else None
+    if not isinstance(manifests, list) or len(manifests) != 1:
+        raise StoreFormat("index.json does not name exactly one manifest", where=where)
     manifest = Descriptor.from_json(manifests[0], where)
+    # Optional in a descriptor, and tools that copy layouts leave it out; the manifest has it too.
+    _check_store_type(manifests[0].get("artifactType", STORE_TYPE), where)
     body = parse_json(read_blob(path, manifest.digest), str(blob_path(path, manifest.digest)))
-    if not isinstance(body, dict) or not isinstance(body.get("layers"), list):
+    _check_store_type(body.get("artifactType") if isinstance(body, dict) else None, where)
+    if not isinstance(body.get("layers"), list):
         raise StoreDamaged("not an OCI image manifest", where=where, fix=REBUILD)
     config = Descriptor.from_json(body.get("config"), where)
     if config.media_type != INDEX_TYPE:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mono_build.store.errors import writing
 from mono_build.store.files import own_directory, replace_file
-from mono_build.store.locks import BUILDER, JOURNAL, STAGING
+from mono_build.store.locks import BUILDER, BY_KEY, JOURNAL, STAGING
 from mono_runtime.canonical import Json, canonical_json, checked_digest
 from mono_runtime.errors import InvalidValue, MonoError
 from mono_runtime.index import IndexEntry
@@ -26,7 +26,7 @@ class Journal:
 
     def __init__(self, store: Path) -> None:
         self._staging = store / BUILDER / STAGING
-        self._keys = store / BUILDER / JOURNAL / "keys"
+        self._keys = store / BUILDER / JOURNAL / BY_KEY
         self._irs = store / BUILDER / JOURNAL / "irs"
 
     def record(self, entry: IndexEntry) -> None:

@@ -25,6 +25,7 @@ from mono_runtime.canonical import checked_digest
 BUILDER = ".builder"
 STAGING = "staging"
 JOURNAL = "journal"
+BY_KEY = "keys"
 LOCKS = "locks"
 _ACTIVE = "active"
 _PUBLISH = "publish"
@@ -180,8 +181,10 @@ class BuilderPresence:
         for name in (STAGING, LOCKS):
             shutil.rmtree(self.directory / name, ignore_errors=True)
         journal = self.directory / JOURNAL
-        if any(path.is_file() for path in journal.rglob("*")):
-            return
+        # Files by IR are only a second way to the same results, and may be left without one.
+        with suppress(FileNotFoundError):
+            if any((journal / BY_KEY).iterdir()):
+                return
         shutil.rmtree(journal, ignore_errors=True)
         with suppress(OSError):
             (self.directory / _ACTIVE).unlink()

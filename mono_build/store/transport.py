@@ -217,9 +217,13 @@ class _Archive:
         if not isinstance(manifests, list) or len(manifests) != 1:
             raise self._newer("an index.json without exactly one manifest")
         descriptor = Descriptor.from_json(manifests[0], self._file)
-        if manifests[0].get("artifactType") != STORE_TYPE:
-            raise self._newer(manifests[0].get("artifactType"))
-        manifest = self._parsed(self._json, descriptor.digest)
+        # Optional in a descriptor: tools that copy layouts leave it out.
+        kind = manifests[0].get("artifactType", STORE_TYPE)
+        if kind == STORE_TYPE:
+            manifest = self._parsed(self._json, descriptor.digest)
+            kind = manifest.get("artifactType")
+        if kind != STORE_TYPE:
+            raise self._newer(kind)
         config = Descriptor.from_json(manifest.get("config"), self._file)
         if config.media_type != INDEX_TYPE:
             raise self._newer(config.media_type)

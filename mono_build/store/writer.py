@@ -42,6 +42,7 @@ from mono_runtime.oci import (
     INDEX_FILE,
     LAYOUT_FILE,
     LAYOUT_VERSION,
+    STORE_TYPE,
     Descriptor,
     StoreReader,
     blob_path,
@@ -237,8 +238,25 @@ def _refuse_foreign(path: Path) -> MonoError | None:
         StoreReader.open(path)
     except _BROKEN as error:
         # Without index.json the first publication is still to come.
-        return error if INDEX_FILE in names else None
+        if INDEX_FILE not in names:
+            return None
+        if _names_another(path):
+            raise StoreFormat(
+                "the OCI image layout here is not a store, or has lost its manifest",
+                where=str(path),
+                fix="name another directory",
+            ) from error
+        return error
     return None
+
+
+def _names_another(path: Path) -> bool:
+    """Whether ``index.json`` is intact and does not say that it is a store's."""
+    try:
+        listing = parse_json(read_regular(path / INDEX_FILE), INDEX_FILE)
+    except _BROKEN:
+        return False
+    return STORE_TYPE not in str(listing)
 
 
 def _layout_is_fine(path: Path) -> bool:

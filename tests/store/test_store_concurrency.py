@@ -3,6 +3,9 @@ from __future__ import annotations
 import functools
 import os
 import random
+import shutil
+import signal
+import sys
 import time
 from pathlib import Path
 
@@ -67,6 +70,57 @@ def test_a_builder_killed_at_any_moment_leaves_the_old_or_the_new_store(tmp_path
     assert 0 < advanced < 60
 
 
+def die_at(step: int) -> None:
+    """Let this process be killed just before its ``step``-th change or opening of a file."""
+    left = step
+
+    def hook(event: str, _: object) -> None:
+        nonlocal left
+        if event == "open" or (event.startswith("os.") and event != "os.kill"):
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def test_a_builder_killed_before_any_single_step_leaves_the_old_or_the_new_store(
+    tmp_path: Path,
+) -> None:
+    fill(tmp_path / "first", range(1, 2))
+
+    def build(step: int, store: Path) -> str:
+        die_at(step)
+        with StoreWriter(store) as writer:
+            writer.recover()
+            entry = add(writer, 2)
+            writer.journal.record(entry)
+            writer.publish([entry])
+        return "done"
+
+    counts, step, finished = [], 0, False
+    while not finished:
+        store = tmp_path / str(step)
+        shutil.copytree(tmp_path / "first", store)
+        pid, reading = fork(functools.partial(build, step, store))
+        with open(reading, "rb") as pipe:
+            finished = pipe.read() == b'"done"'
+        os.waitpid(pid, 0)
+        counts.append(published(store))
+        assert verify(store).faults == ()
+        with StoreWriter(store) as writer:
+            writer.recover()
+            writer.publish([add(writer, 2)])
+        assert published(store) == 2
+        assert {p.name for p in store.iterdir()} == {"oci-layout", "index.json", "blobs"}
+        step += 1
+    # Once published it stays published, and both outcomes occurred.
+    assert counts == sorted(counts)
+    assert counts[0] == 1
+    assert counts.count(1) > 20
+    assert counts.count(2) > 5
+
+
 def test_what_a_killed_builder_finished_is_published_by_the_next(tmp_path: Path) -> None:
     store = tmp_path / "s"
     fill(store, range(1, 2))
@@ -105,6 +159,15 @@ def test_an_unpublished_journal_outlives_the_last_builder(tmp_path: Path) -> Non
     with StoreWriter(store) as writer:
         assert writer.recover() == (entry,)
     assert not (store / ".builder").exists()
+
+
+def test_a_result_that_is_left_by_ir_alone_does_not_keep_the_directory(tmp_path: Path) -> None:
+    # A builder killed in the middle of clearing its journal.
+    with StoreWriter(tmp_path) as writer:
+        writer.journal.record(add(writer, 1))
+        (only,) = (tmp_path / ".builder" / "journal" / "keys").iterdir()
+        only.unlink()
+    assert not (tmp_path / ".builder").exists()
 
 
 def collect_nothing(store: Path, artefact: str) -> bool:

@@ -320,6 +320,17 @@ def test_json_of_the_wrong_shape_gives_an_error_of_ours(
     assert not (tmp_path / "victim").exists()
 
 
+def test_an_archive_that_other_tools_made_of_a_store_is_imported(
+    tmp_path: Path, exported: Path
+) -> None:
+    good = unpacked(exported)
+    listing = json.loads(good["index.json"])
+    del listing["mediaType"], listing["manifests"][0]["artifactType"]
+    exported.write_bytes(packed({**good, "index.json": json.dumps(listing).encode()}))
+    import_(exported, tmp_path / "copy")
+    assert tree(tmp_path / "copy") == tree(tmp_path / "origin")
+
+
 def test_a_blob_that_nothing_needs_is_not_imported(tmp_path: Path, exported: Path) -> None:
     stray = b"#!/bin/sh\n"
     exported.write_bytes(packed({**unpacked(exported), f"blobs/sha256/{sha(stray)[7:]}": stray}))

@@ -401,6 +401,42 @@ def test_a_newer_or_foreign_format_is_refused_and_left_alone(
     assert not (store / ".builder").exists()
 
 
+def without_type(store: Path) -> None:
+    """Leave index.json as skopeo 1.9 writes it when it copies a store: no type, but a name."""
+    listing = json.loads((store / "index.json").read_bytes())
+    (descriptor,) = listing["manifests"]
+    del listing["mediaType"], descriptor["artifactType"]
+    descriptor["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
+    (store / "index.json").write_text(json.dumps(listing))
+
+
+def test_a_store_that_other_tools_copied_is_read_and_built_on(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    fill(store)
+    without_type(store)
+    assert rows_of(store) == [1, 2, 3]
+    assert verify(store).exit_code == 0
+    fill(store, range(4, 5))
+    assert rows_of(store) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("blob", [b'{"manifests":[]}', b'{"layers":[],"config":{}}', b"[]", None])
+def test_an_image_layout_that_is_no_store_is_refused(tmp_path: Path, blob: bytes | None) -> None:
+    store = tmp_path / "s"
+    (store / "blobs" / "sha256").mkdir(parents=True)
+    digest = sha(blob or b"absent")
+    if blob is not None:
+        blob_file(store, digest).write_bytes(blob)
+    kind = "application/vnd.oci.image.index.v1+json"
+    descriptor = {"mediaType": kind, "digest": digest, "size": len(blob or b"absent")}
+    (store / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (store / "index.json").write_text(json.dumps({"manifests": [descriptor]}))
+    before = tree(store)
+    with pytest.raises(StoreFormat):
+        StoreWriter(store)
+    assert tree(store) == before
+
+
 def test_a_newer_index_schema_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "s"
     fill(store)
