@@ -137,7 +137,8 @@ def _request_counts(sequences: int, query: int) -> list[int]:
     if query == 1:
         return [sequences]
     most = min(sequences, DEFAULT_CEILING)
-    return [1, 2, 4, *range(8, min(most + 1, 256), 8), *range(256, most + 1, 16), most]
+    few = [n for n in (1, 2, 4) if n <= most]
+    return [*few, *range(8, min(most + 1, 256), 8), *range(256, most + 1, 16), most]
 
 
 def decode_widths(serving: Serving, limit: int, query: int | None = None) -> tuple[int, ...]:

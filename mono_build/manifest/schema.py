@@ -1,6 +1,16 @@
 """Schema 1 of manifests: from YAML nodes to entries and pins, with every fault noted.
 
-A document has the keys ``schema`` (1), ``builds`` (a list, see `_entry`) and ``toolchain`` (pins).
+A document has ``schema`` (1), ``toolchain`` (pins of flydsl, lld, kernels, python) and ``builds``, a list
+of mappings with these keys; where a list is possible, one value may stand for it:
+
+- ``family``; ``arch`` and ``tp``, each a list (without ``arch`` the command line names it, without ``tp``
+  every legal size is built);
+- ``deployment``: the family's settings, from which widths and variants follow;
+- ``rows``: explicit widths in place of the deployment's;
+- ``variants``: a list of build fields with their values, in place of the layers'; what follows from
+  others (a key table's width, a draft's top-k) need not be said;
+- ``include``, ``exclude``: lists of ``launch``, ``arch``, ``tp``, ``rows`` and build fields with the values
+  that a launch must have in all of them.
 """
 
 from __future__ import annotations

@@ -83,3 +83,9 @@ def test_capture_sizes_stop_at_the_batch_and_at_512() -> None:
     assert sizes[-3:] == (480, 496, 512)
     small = Serving(0, 1024, 20, (), 0, False, False, False)
     assert capture_sizes(small) == (1, 2, 4, 8, 16, 20)
+
+
+def test_one_request_with_many_drafts_adds_no_larger_batch() -> None:
+    # One request of 17 rows may be captured up to 34; vLLM adds 17 itself and the grid, not 34.
+    serving = Serving(16, 1, 50, (), 0, False, False, False)
+    assert capture_sizes(serving) == (1, 2, 4, 8, 16, 17, 24, 32)
