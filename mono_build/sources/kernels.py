@@ -149,7 +149,7 @@ def _from_path(
         if _normal(tree.package) != _normal(package):
             raise ToolchainError(f"the wheel is of {tree.package}, not of {package}", where=spec)
         return _from_tree(tree, package, sha256)
-    if path.suffix or "/" in spec:
+    if "/" in spec or spec.endswith(".whl"):
         raise NotFound(f"there is no wheel or tree {spec!r}", fix="give --kernels an existing path")
     raise UsageError(
         f"--kernels {spec!r} is not understood",

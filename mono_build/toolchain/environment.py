@@ -7,6 +7,7 @@ cannot change its code.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -79,6 +80,10 @@ def worker_environment(
     """
     worker = {name: environ[name] for name in _KEPT if name in environ}
     worker.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    if "PYTHONPATH" in worker:
+        # Compile processes run in a directory of their own.
+        parts = worker["PYTHONPATH"].split(os.pathsep)
+        worker["PYTHONPATH"] = os.pathsep.join(str(Path(part).absolute()) for part in parts)
     # HOME is replaced so that no file of the user's is read; packages installed there stay visible.
     if "PYTHONUSERBASE" in environ:
         worker["PYTHONUSERBASE"] = environ["PYTHONUSERBASE"]
