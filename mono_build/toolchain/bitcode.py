@@ -10,7 +10,7 @@ from mono_build.toolchain.hashing import tree_digest
 from mono_build.toolchain.linker import ROCM
 from mono_build.toolchain.search import Place
 
-FIX = "apt install rocm-device-libs, or set ROCM_PATH to a ROCm installation"
+FIX = "set ROCM_PATH to a ROCm installation, whose amdgcn/bitcode is used"
 
 
 @dataclass(frozen=True, slots=True)
