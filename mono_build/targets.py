@@ -65,6 +65,16 @@ DEVICES = {
 DEFAULT_DEVICES = {"gfx942": ("MI300X", "MI325X"), "gfx950": ("MI350X", "MI355X")}
 
 
+def check_devices(names: tuple[str, ...], archs: tuple[str, ...]) -> None:
+    """Raise `UsageError` for a device that is unknown or that none of ``archs`` is built for."""
+    for device in map(_device, names):
+        if device.arch not in archs:
+            raise UsageError(
+                f"{device.name} is a {device.arch} device, and only {', '.join(archs)} is built",
+                fix=f"add --arch {device.arch}, or leave the device out",
+            )
+
+
 def devices_for(arch: str, names: tuple[str, ...] = ()) -> tuple[Device, ...]:
     """The devices of ``arch`` to prove residency for; unknown or foreign names raise `UsageError`."""
     chosen = [_device(n) for n in names]

@@ -13,6 +13,7 @@ from mono_build.cli.output import Output
 from mono_build.errors import NotFound, UsageError
 from mono_build.manifest import manifest_for, plan_for
 from mono_build.plan import BuildPlan, Pins, Selection
+from mono_build.targets import check_devices
 from mono_build.toolbox import Toolbox
 from mono_build.toolchain import (
     check_pins,
@@ -95,6 +96,7 @@ def make_toolbox(
     plan: BuildPlan, pins: Pins, kernels: str | None, devices: tuple[str, ...], output: Output
 ) -> Toolbox:
     """The tools for ``plan``, checked against the pins; `MonoError`s say what is missing."""
+    check_devices(devices, tuple(dict.fromkeys(k.arch for k in plan.keys)))
     toolchain = identify(os.environ)
     toolbox = Toolbox(toolchain, kernels, devices, os.environ, output.note)
     for name in dict.fromkeys(k.family for k in plan.keys):

@@ -84,7 +84,7 @@ def _counts(output: Output, plan: BuildPlan, states: dict[LaunchKey, str]) -> No
     rows = []
     for count in plan.counts():
         group = (count.family, count.arch, count.launch)
-        each = [by_group[group + (state,)] for state in (COMPILE, REUSE, UNKNOWN)]
+        each = [by_group[(*group, state)] for state in (COMPILE, REUSE, UNKNOWN)]
         rows.append((*group, count.keys, *each))
     header = ("family", "arch", "launch", "keys", COMPILE, REUSE, UNKNOWN)
     output.table(header, rows)

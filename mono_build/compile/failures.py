@@ -38,9 +38,10 @@ def died(exit_code: int | None) -> Failure:
     if exit_code is not None and exit_code < 0:
         name = signal.Signals(-exit_code).name
         if name == "SIGKILL":
-            return Failure("memory", "the compile was killed (out of memory?)", _MORE_MEMORY)
-        return Failure("died", f"the compile died of {name}")
-    return Failure("died", f"the compile ended its process (exit code {exit_code})")
+            what = "the compile was killed (out of memory?)"
+            return Failure("memory", what, _MORE_MEMORY, abnormal=True)
+        return Failure("died", f"the compile died of {name}", abnormal=True)
+    return Failure("died", f"the compile ended its process (exit code {exit_code})", abnormal=True)
 
 
 def with_last_words(what: str, log: Path) -> str:

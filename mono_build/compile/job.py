@@ -46,12 +46,14 @@ class Failure:
         what: FlyDSL's or our own message, short.
         fix: what to do, when we know.
         fatal: whether no other launch can succeed either (a full disk, say).
+        abnormal: whether the process died without a word; only then another try makes sense.
     """
 
     kind: str
     what: str
     fix: str | None = None
     fatal: bool = False
+    abnormal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ def load(context: SessionContext) -> LoadedFamily:
         compiler.load_compiler()
         for module in family.modules():
             importlib.import_module(module)
+        # What the modules import is worked out here once, and not again in every forked worker.
+        loaded.importer.sources()
     except Exception as error:
         # A fork server that dies would take the reason with it.
         loaded.error = error

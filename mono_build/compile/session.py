@@ -31,8 +31,6 @@ from mono_runtime.canonical import Json
 _TICK = 0.1
 # Seconds between two words on a key that another builder still has.
 _WAIT_REPORT = 10.0
-# Failures of a process that ended without saying why; only these are tried again.
-_ABNORMAL = ("died", "memory")
 
 
 class Session:
@@ -86,13 +84,12 @@ class Session:
             self.tell("busy", key=job.key.to_json(), holder=outcome.holder)
             self._schedule.postpone(job)
             return
-        abnormal = outcome.failure is not None and outcome.failure.kind in _ABNORMAL
-        if abnormal and attempts <= self._context.retries:
-            self.tell("retry", key=job.key.to_json(), why=outcome.failure and outcome.failure.what)
+        failure = outcome.failure
+        if failure is not None and failure.abnormal and attempts <= self._context.retries:
+            self.tell("retry", key=job.key.to_json(), why=failure.what)
             self._schedule.again(job)
             return
         self.tell("done", outcome=replace(outcome, attempts=attempts).to_json())
-        failure = outcome.failure
         if failure is not None and (failure.fatal or self._context.fail_fast):
             self._schedule.drop()
 
@@ -104,7 +101,7 @@ class Session:
         except ProcessExpired as error:
             failure = failures.died(error.exitcode)
         except Exception as error:
-            failure = Failure("died", f"the worker gave no result: {error!r}")
+            failure = Failure("died", f"the worker gave no result: {error!r}", abnormal=True)
         failure = replace(failure, what=failures.with_last_words(failure.what, Path(job.log)))
         return Outcome(job.key, FAILED, failure=failure, log=job.log)
 

@@ -1,0 +1,131 @@
+"""Launches that fail, die, hang or eat memory cost themselves alone, and say what to do."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from command import environment, manifest, run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    path = tmp_path / "home"
+    path.mkdir()
+    return path
+
+
+def failing(
+    home: Path, tmp_path: Path, behaviour: str, *arguments: str
+) -> tuple[dict[str, object], str]:
+    """Build two good launches and one that behaves so; the failure's report and standard error."""
+    plan = manifest(tmp_path / "m.yaml", {"behaviour": ["work", behaviour]}, rows=[1])
+    result = run(
+        ["build", "--store", str(tmp_path / "store"), "--manifest", plan, "--json", *arguments],
+        environment(home),
+    )
+    assert result.code == 1, result.err
+    report = result.json
+    assert (report["planned"], report["compiled"], report["failed"]) == (2, 1, 1)
+    listed = run(["ls", "--store", str(tmp_path / "store"), "--json"], environment(home)).json
+    assert len(listed["launches"]) == 1
+    return report["failures"][0], result.err
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "arguments", "kind", "message", "attempts"),
+    [
+        ("fail", (), "compile", "ValueError: the kernel does not like this key", 1),
+        ("abort", (), "died", "the compile died of SIGABRT: LLVM ERROR: Cannot select", 2),
+        ("kill", ("--retries", "0"), "memory", "the compile was killed (out of memory?)", 1),
+        ("exit", ("--retries", "2"), "died", "the compile ended its process (exit code 7)", 3),
+        ("hang", ("--timeout", "2"), "timeout", "the compile took longer than 2 s", 1),
+        ("eat", ("--memory", "0.75"), "memory", "the compile ran out of the memory it may use", 1),
+    ],
+)
+def test_a_bad_launch_costs_itself_alone(
+    home: Path,
+    tmp_path: Path,
+    behaviour: str,
+    arguments: tuple[str, ...],
+    kind: str,
+    message: str,
+    attempts: int,
+) -> None:
+    outcome, errors = failing(home, tmp_path, behaviour, *arguments)
+    failure = outcome["failure"]
+    assert isinstance(failure, dict)
+    assert failure["kind"] == kind
+    assert message in failure["what"]
+    assert outcome["attempts"] == attempts
+    assert Path(str(outcome["log"])).is_file()
+    assert f"log:       {outcome['log']}" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_printed_command_reproduces_just_that_launch(home: Path, tmp_path: Path) -> None:
+    _, errors = failing(home, tmp_path, "fail")
+    line = next(line for line in errors.splitlines() if "reproduce:" in line)
+    words = shlex.split(line.partition("reproduce:")[2])
+    assert words[:2] == ["mono-build", "build"]
+    again = run([*words[1:], "--json"], environment(home))
+    assert again.code == 1
+    assert (again.json["planned"], again.json["failed"]) == (1, 1)
+
+
+def test_fail_fast_leaves_the_rest_unstarted_and_says_so(home: Path, tmp_path: Path) -> None:
+    plan = manifest(
+        tmp_path / "m.yaml", {"behaviour": ["fail"]}, {"pause": [0.1]}, rows=[1, 2, 3, 4]
+    )
+    result = run(
+        [
+            "build",
+            "--store",
+            str(tmp_path / "s"),
+            "--manifest",
+            plan,
+            "--json",
+            "--fail-fast",
+            "-j1",
+        ],
+        environment(home),
+    )
+    assert result.code == 1
+    report = result.json
+    assert report["failed"] == 1
+    assert report["not_started"] >= 5
+    assert report["planned"] == 8
+
+
+def test_a_persistent_grid_that_cannot_be_resident_is_refused(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {"grid": [256, 4096]}, rows=[1], launch="resident")
+    arguments = ["build", "--store", str(tmp_path / "store"), "--manifest", plan, "--json"]
+    result = run(arguments, environment(home))
+    assert result.code == 1
+    failure = result.json["failures"][0]["failure"]
+    assert failure["kind"] == "residency"
+    # 24 VGPRs and 4 waves a workgroup: 8 workgroups a compute unit, 2,048 on 256 compute units.
+    assert (
+        "its 4096 workgroups wait for each other, and 256 compute units hold 2048"
+        in failure["what"]
+    )
+    smaller = run([*arguments, "--device", "MI9000X"], environment(home))
+    assert smaller.code == 2
+    assert "unknown device 'MI9000X'" in smaller.err
+
+
+def test_a_broken_import_fails_every_launch_with_its_reason(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml")
+    broken = tmp_path / "broken" / "standin_kernels"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "launches.py").write_text("import a_module_that_is_not_there\n")
+    variables = environment(home)
+    variables["PYTHONPATH"] = f"{broken.parent}:{variables['PYTHONPATH']}"
+    result = run(["build", "--store", str(tmp_path / "s"), "--manifest", plan, "--json"], variables)
+    assert result.code == 1
+    kinds = {f["failure"]["kind"] for f in result.json["failures"]}
+    assert kinds == {"import"}
+    assert "a_module_that_is_not_there" in result.json["failures"][0]["failure"]["what"]
+    assert not (tmp_path / "s" / "index.json").exists()
