@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from store_kit import add, code, fill, fork, key, kill, result_of, sha, tree
 
+from mono_build.store import locks
 from mono_build.store.closure import check_entry
 from mono_build.store.errors import StoreBusy
 from mono_build.store.gc import collect
@@ -312,6 +313,36 @@ def test_builders_that_come_while_the_last_one_goes_always_find_their_directory(
     children = [fork(come_and_go) for _ in range(4)]
     assert [result_of(child) for child in children] == [150] * 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_on_a_directory_that_was_removed_meanwhile_is_taken_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, opened = locks._open_active, []
+
+    def open_then_lose(directory: Path) -> int | None:
+        opened.append(directory)
+        descriptor = real(directory)
+        if len(opened) == 1:
+            # As if the last builder left between our opening the file and our locking it.
+            shutil.rmtree(directory)
+        return descriptor
+
+    monkeypatch.setattr(locks, "_open_active", open_then_lose)
+    presence = BuilderPresence(tmp_path)
+    assert len(opened) == 2
+    with pytest.raises(StoreBusy):
+        BuilderPresence(tmp_path, exclusive=True, timeout=0.0)
+    assert presence.tidy() is True
+
+
+def test_nobody_is_named_for_a_lock_that_was_given_back(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path):
+        lock = KeyLock(tmp_path, key(1).digest)
+        assert lock.try_acquire()
+        assert lock.holder().pid == os.getpid()
+        lock.release()
+        assert lock.holder() == Waiting(None, None, 0.0)
 
 
 def test_gc_refuses_to_run_beside_a_builder(tmp_path: Path) -> None:

@@ -288,6 +288,22 @@ def test_a_file_without_one_of_its_blobs_is_refused(tmp_path: Path, exported: Pa
     assert not (tmp_path / "victim").exists()
 
 
+def test_a_manifest_that_names_other_blobs_than_the_index_needs_is_refused(
+    tmp_path: Path, exported: Path
+) -> None:
+    good = unpacked(exported)
+    (descriptor,) = json.loads(good["index.json"])["manifests"]
+    manifest = json.loads(good.pop(f"blobs/sha256/{descriptor['digest'][7:]}"))
+    del manifest["layers"][-1]
+    data = json.dumps(manifest).encode()
+    listing = {"manifests": [{**descriptor, "digest": sha(data), "size": len(data)}]}
+    good |= {f"blobs/sha256/{sha(data)[7:]}": data, "index.json": json.dumps(listing).encode()}
+    exported.write_bytes(packed(good))
+    with pytest.raises(StoreDamaged, match="does not name exactly the blobs"):
+        import_(exported, tmp_path / "victim")
+    assert not (tmp_path / "victim").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [

@@ -33,11 +33,9 @@ from mono_build.store.writer import StoreWriter
 from mono_runtime.errors import (
     InvalidValue,
     StoreDamaged,
-    StoreError,
     StoreFormat,
     StoreMissing,
     StorePermission,
-    StoreUnsafe,
 )
 from mono_runtime.index import IndexEntry
 from mono_runtime.oci import StoreReader
@@ -365,115 +363,3 @@ def test_room_that_ends_at_any_write_leaves_the_old_index(
     # inputs were there), and one more of the blobs before the last.
     assert allowed == 11
     assert rows_of(store) == [1, 2]
-
-
-def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StoreFormat, match="not empty"):
-        StoreWriter(tmp_path)
-    assert tree(tmp_path) == {"notes.txt": b"mine"}
-    with pytest.raises(StoreError, match="file where the store"):
-        StoreWriter(tmp_path / "notes.txt")
-    with pytest.raises(StoreError):
-        StoreWriter(tmp_path / "notes.txt" / "below")
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [
-        ("index.json", b"mono-build.store.v1", b"mono-build.store.v2"),
-        ("index.json", b"vnd.mono-build.store.v1", b"vnd.somebody.else"),
-        ("oci-layout", b"1.0.0", b"2.0.0"),
-    ],
-)
-def test_a_newer_or_foreign_format_is_refused_and_left_alone(
-    tmp_path: Path, file: str, old: bytes, new: bytes
-) -> None:
-    store = tmp_path / "s"
-    fill(store)
-    path = store / file
-    assert old in path.read_bytes()
-    path.write_bytes(path.read_bytes().replace(old, new))
-    before = tree(store)
-    with pytest.raises(StoreFormat):
-        StoreWriter(store)
-    assert tree(store) == before
-    assert not (store / ".builder").exists()
-
-
-def without_type(store: Path) -> None:
-    """Leave index.json as skopeo 1.9 writes it when it copies a store: no type, but a name."""
-    listing = json.loads((store / "index.json").read_bytes())
-    (descriptor,) = listing["manifests"]
-    del listing["mediaType"], descriptor["artifactType"]
-    descriptor["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
-    (store / "index.json").write_text(json.dumps(listing))
-
-
-def test_a_store_that_other_tools_copied_is_read_and_built_on(tmp_path: Path) -> None:
-    store = tmp_path / "s"
-    fill(store)
-    without_type(store)
-    assert rows_of(store) == [1, 2, 3]
-    assert verify(store).exit_code == 0
-    fill(store, range(4, 5))
-    assert rows_of(store) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("blob", [b'{"manifests":[]}', b'{"layers":[],"config":{}}', b"[]", None])
-def test_an_image_layout_that_is_no_store_is_refused(tmp_path: Path, blob: bytes | None) -> None:
-    store = tmp_path / "s"
-    (store / "blobs" / "sha256").mkdir(parents=True)
-    digest = sha(blob or b"absent")
-    if blob is not None:
-        blob_file(store, digest).write_bytes(blob)
-    kind = "application/vnd.oci.image.index.v1+json"
-    descriptor = {"mediaType": kind, "digest": digest, "size": len(blob or b"absent")}
-    (store / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    (store / "index.json").write_text(json.dumps({"manifests": [descriptor]}))
-    before = tree(store)
-    with pytest.raises(StoreFormat):
-        StoreWriter(store)
-    assert tree(store) == before
-
-
-def test_a_newer_index_schema_is_refused(tmp_path: Path) -> None:
-    store = tmp_path / "s"
-    fill(store)
-    reader = StoreReader.open(store)
-    index = blob_file(store, reader.index_digest).read_bytes()
-    newer = index.replace(b'"schema":1', b'"schema":2')
-    assert newer != index
-    manifest = blob_file(store, reader.manifest).read_bytes()
-    manifest = manifest.replace(sha(index).encode(), sha(newer).encode())
-    blob_file(store, sha(newer)).write_bytes(newer)
-    blob_file(store, sha(manifest)).write_bytes(manifest)
-    listing = (store / "index.json").read_bytes()
-    (store / "index.json").write_bytes(
-        listing.replace(reader.manifest.encode(), sha(manifest).encode())
-    )
-    before = tree(store)
-    with pytest.raises(StoreFormat, match="schema 2"):
-        StoreWriter(store)
-    assert tree(store) == before
-
-
-@pytest.mark.parametrize("name", [".builder", "blobs"])
-def test_links_in_place_of_directories_are_not_followed(tmp_path: Path, name: str) -> None:
-    store, elsewhere = tmp_path / "s", tmp_path / "elsewhere"
-    fill(store)
-    elsewhere.mkdir()
-    if (store / name).exists():
-        (store / name).rename(elsewhere / "moved")
-    (store / name).symlink_to(elsewhere)
-    before = tree(elsewhere)
-    with pytest.raises(StoreUnsafe):
-        StoreWriter(store)
-    assert tree(elsewhere) == before
-
-
-def test_a_killed_builder_that_only_began_does_not_block_the_next(tmp_path: Path) -> None:
-    store = tmp_path / "s"
-    (store / ".builder").mkdir(parents=True)
-    fill(store)
-    assert rows_of(store) == [1, 2, 3]
