@@ -156,7 +156,12 @@ def build(
         finally:
             progress.end()
             report.index_digest = _publish(store, finished, known)
-        done = {**assessment.current, **{e.key: e for e in finished}}
+        if report.interrupted:
+            # A launch may have been kept a moment before the session was told to stop.
+            finished += store.recover()
+            report.index_digest = _publish(store, finished, known)
+        built = {e.key: e for e in finished}
+        done = {k: e for k in plan.keys if (e := built.get(k) or assessment.current.get(k))}
         report.not_started = len(plan.keys) - len(done) - len(report.failures)
         _count_objects(report, store, done.values())
     report.cpu_seconds += _own_cpu()

@@ -76,7 +76,7 @@ def command(
     """
     signal.signal(signal.SIGTERM, _stop)
     output = Output(json=as_json)
-    for name, value in (("--jobs", jobs or 1), ("--timeout", timeout), ("--memory", memory)):
+    for name, value in (("--jobs", 1 if jobs is None else jobs), ("--timeout", timeout), ("--memory", memory)):
         positive(name, value)
     plan, pins = make_plan(manifest, selection, key, output)
     place = writable_store(store)

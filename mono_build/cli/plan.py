@@ -84,8 +84,8 @@ def _counts(output: Output, plan: BuildPlan, states: dict[LaunchKey, str]) -> No
     rows = []
     for count in plan.counts():
         group = (count.family, count.arch, count.launch)
-        each = [by_group[(*group, state)] for state in (COMPILE, REUSE, UNKNOWN)]
-        rows.append((*group, count.keys, *each))
+        groups = [(*group, state) for state in (COMPILE, REUSE, UNKNOWN)]
+        rows.append((*group, count.keys, *(by_group[g] for g in groups)))
     header = ("family", "arch", "launch", "keys", COMPILE, REUSE, UNKNOWN)
     output.table(header, rows)
     total = Counter(states.values())

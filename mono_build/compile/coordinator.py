@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mono_build.compile.job import Outcome, SessionContext
-from mono_build.compile.preload import CONTEXT_FILE, SESSION_VARIABLE
+from mono_build.compile.preload import CONTEXT_FILE
 from mono_build.errors import ToolchainError
 from mono_runtime.canonical import Json
 from mono_runtime.launch_key import LaunchKey
@@ -20,6 +20,7 @@ from mono_runtime.launch_key import LaunchKey
 # A stopped session ends its workers and leaves; after this many seconds it is killed.
 _STOP_SECONDS = 10.0
 _SESSION_LOG = "session.log"
+_SESSION = "from mono_build.compile.session import main; main()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ def run_session(
         (directory / CONTEXT_FILE).write_text(json.dumps(context.to_json()))
         with log.open("wb") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-c", "from mono_build.compile.session import main; main()"],
-                env={**environment, SESSION_VARIABLE: str(directory)},
+                [sys.executable, "-c", _SESSION, str(directory)],
+                env=environment,
                 cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -112,7 +112,9 @@ class Session:
 
 def main() -> int:
     """The entry point of the session process."""
-    directory = Path(os.environ[SESSION_VARIABLE])
+    directory = Path(sys.argv[1])
+    # Set for the fork server alone: with it here from the start, this process would load the kernels.
+    os.environ[SESSION_VARIABLE] = str(directory)
     context = SessionContext.from_json(json.loads((directory / CONTEXT_FILE).read_text()))
     # Whatever FlyDSL or a kernel prints must not be taken for an event.
     with os.fdopen(os.dup(1), "w") as events:
