@@ -40,7 +40,7 @@ _INTERRUPTED = 130
     "--memory", type=float, default=8.0, show_default=True, help="GiB a launch may allocate."
 )
 @click.option(
-    "--retries", type=int, default=1, show_default=True, help="Tries after a process died."
+    "--retries", type=int, default=1, show_default=True, help="Further tries after a process died."
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure.")
 @click.option(
@@ -76,7 +76,11 @@ def command(
     """
     signal.signal(signal.SIGTERM, _stop)
     output = Output(json=as_json)
-    for name, value in (("--jobs", 1 if jobs is None else jobs), ("--timeout", timeout), ("--memory", memory)):
+    for name, value in (
+        ("--jobs", 1 if jobs is None else jobs),
+        ("--timeout", timeout),
+        ("--memory", memory),
+    ):
         positive(name, value)
     plan, pins = make_plan(manifest, selection, key, output)
     place = writable_store(store)

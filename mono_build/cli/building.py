@@ -37,7 +37,10 @@ def plan_options(function: F) -> F:
         help="A manifest file, or the name of a ready one. Repeatable; they are merged.",
     )
     key = click.option(
-        "--key", multiple=True, metavar="DIGEST", help="Only the launch whose key begins so."
+        "--key",
+        multiple=True,
+        metavar="DIGEST",
+        help="Only launches whose key begins so. Repeatable.",
     )
     return manifest(key(function))
 

@@ -17,7 +17,7 @@ from mono_build.store.gc import collect
     "--keep",
     multiple=True,
     metavar="INDEX",
-    help="Also keep what this index needs: digest or file.",
+    help="Also keep what this index needs: a digest, a file or a store. Repeatable.",
 )
 @click.option("--dry-run", "-n", is_flag=True, help="Only say what would be removed.")
 @json_option
