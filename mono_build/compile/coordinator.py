@@ -78,13 +78,12 @@ def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, Non
             ended = ended or event.kind == "end"
             yield event
     finally:
-        process.stdin.close()
-        process.stdout.close()
         try:
-            process.wait(_STOP_SECONDS)
+            # Closes its input, which is the word to stop, and takes what it still says.
+            process.communicate(timeout=_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.communicate()
     if not ended:
         words = log.read_text(errors="replace").strip().splitlines()
         raise ToolchainError(
