@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from mono_build.compile import direct
+from mono_build.assessment import Assessment, assess
 from mono_build.compile.coordinator import Event, run_session
-from mono_build.compile.job import COMPILED, REUSED, Job, Outcome, SessionContext
-from mono_build.families.base import Family
+from mono_build.compile.failures import describe
+from mono_build.compile.job import FAILED, Job, Outcome, SessionContext
+from mono_build.limits import Limits
 from mono_build.plan import BuildPlan
+from mono_build.report import BuildReport
+from mono_build.store.locks import BUILDER
 from mono_build.store.writer import StoreWriter
 from mono_build.toolbox import Toolbox
 from mono_runtime.artefact import Artefact
-from mono_runtime.canonical import Json
-from mono_runtime.errors import MonoError
-from mono_runtime.index import IndexEntry
+from mono_runtime.errors import InvalidValue, StoreDamaged, StoreMissing
+from mono_runtime.index import Index, IndexEntry
 from mono_runtime.launch_key import LaunchKey
-from mono_runtime.oci import parse_json
-
-
-class Interrupted(MonoError):
-    """The build was stopped by the operator; what was finished is in the store."""
-
-    exit_code = 130
+from mono_runtime.oci import StoreReader, parse_json
 
 
 class Progress(Protocol):
@@ -48,224 +43,168 @@ class Progress(Protocol):
         """Nothing more will be reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a build may use.
-
-    Attributes:
-        workers: launches at a time.
-        timeout: seconds for one launch.
-        memory: bytes of data that one launch may allocate; 0 sets no limit.
-        retries: how often a launch is tried again when its process died.
-        fail_fast: stop at the first failure instead of building the rest.
-    """
-
-    workers: int
-    timeout: float = 900.0
-    memory: int = 8 << 30
-    retries: int = 1
-    fail_fast: bool = False
-
-
-@dataclass(slots=True)
-class BuildReport:
-    """The counts of one build; ``not_started`` are launches that a stop left out."""
-
-    planned: int = 0
-    traced: int = 0
-    compiled: int = 0
-    reused: int = 0
-    failures: list[Outcome] = field(default_factory=list)
-    not_started: int = 0
-    code_objects: int = 0
-    machine_codes: int = 0
-    cpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    peak_bytes: int = 0
-    index_digest: str = ""
-    interrupted: bool = False
-
-    def to_json(self) -> Json:
-        return {
-            "planned": self.planned,
-            "traced": self.traced,
-            "compiled": self.compiled,
-            "reused": self.reused,
-            "failed": len(self.failures),
-            "not_started": self.not_started,
-            "code_objects": self.code_objects,
-            "machine_codes": self.machine_codes,
-            "cpu_seconds": round(self.cpu_seconds, 3),
-            "wall_seconds": round(self.wall_seconds, 3),
-            "peak_bytes": self.peak_bytes,
-            "index_digest": self.index_digest,
-            "failures": [o.to_json() for o in self.failures],
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """What the store has for a plan: the usable entries, and why each other key is not one."""
-
-    current: dict[LaunchKey, IndexEntry]
-    stale: dict[LaunchKey, direct.Freshness]
-
-
-def assess(
-    store: Path, plan: BuildPlan, entries: dict[LaunchKey, IndexEntry], toolbox: Toolbox
-) -> Assessment:
-    """Compare every planned key with the store by its direct key; no FlyDSL, no trace."""
-    current: dict[LaunchKey, IndexEntry] = {}
-    stale: dict[LaunchKey, direct.Freshness] = {}
-    for key in plan.keys:
-        entry = entries.get(key)
-        found = direct.examine(store, key, entry, toolbox.current(key.family))
-        if found.state == "current" and entry is not None:
-            current[key] = entry
-        else:
-            stale[key] = found
-    return Assessment(current, stale)
-
-
 def build(
-    plan: BuildPlan, store_path: Path, toolbox: Toolbox, limits: Limits, progress: Progress
+    plan: BuildPlan,
+    store: Path,
+    toolbox: Toolbox,
+    limits: Limits,
+    progress: Progress,
+    started: float | None = None,
 ) -> BuildReport:
     """Build ``plan`` into the store; failures are in the report, only fatal errors are raised.
 
-    ``cpu_seconds`` counts the whole process so far, its start included, and every session.
-    An interrupt (``KeyboardInterrupt``) ends the running launches, publishes the finished ones and
-    returns a report with ``interrupted`` set.
+    A store that has everything is only read, so it may be read-only. An interrupt
+    (``KeyboardInterrupt``) ends the running launches, publishes the finished ones and returns a
+    report with ``interrupted`` set.
+
+    Args:
+        started: when the command started (``time.monotonic``), for the report.
     """
-    start = time.monotonic()
     report = BuildReport(planned=len(plan.keys))
-    with StoreWriter(store_path) as store:
-        store.recover()
-        reader = store.current()
-        known = reader.index.by_key() if reader else {}
-        assessment = assess(store_path, plan, known, toolbox)
-        report.reused = len(assessment.current)
-        _report_damage(assessment, progress)
-        progress.begin(len(plan.keys), report.reused)
-        finished: list[IndexEntry] = []
-        try:
-            for event in _sessions(tuple(assessment.stale), store_path, toolbox, limits):
-                progress.event(event)
-                _count(report, finished, event)
-        except KeyboardInterrupt:
-            report.interrupted = True
-        finally:
-            progress.end()
-            report.index_digest = _publish(store, finished, known)
-        if report.interrupted:
-            # A launch may have been kept a moment before the session was told to stop.
-            finished += store.recover()
-            report.index_digest = _publish(store, finished, known)
-        built = {e.key: e for e in finished}
-        done = {k: e for k in plan.keys if (e := built.get(k) or assessment.current.get(k))}
-        report.not_started = len(plan.keys) - len(done) - len(report.failures)
-        _count_objects(report, store, done.values())
+    began = time.monotonic() if started is None else started
+    index, unreadable = _published(store)
+    assessment = assess(store, plan, index.by_key(), toolbox)
+    if assessment.stale or unreadable or (store / BUILDER).exists():
+        with StoreWriter(store) as writer:
+            _Build(plan, writer, toolbox, limits, progress, report).run()
+    else:
+        _count_current(report, assessment, progress)
+        report.index_digest = index.digest
+        report.count_objects(artefact for _, artefact in assessment.current.values())
     report.cpu_seconds += _own_cpu()
-    report.wall_seconds = time.monotonic() - start
+    report.wall_seconds = time.monotonic() - began
     return report
 
 
-def _report_damage(assessment: Assessment, progress: Progress) -> None:
-    for key, found in assessment.stale.items():
-        if found.state == "damaged":
-            progress.note(f"{key}: damaged in the store, building it again\n{found.damage}")
+def _published(store: Path) -> tuple[Index, bool]:
+    """The store's index, and whether there is one that cannot be read (it will be replaced)."""
+    try:
+        return StoreReader.open(store).index, False
+    except StoreMissing:
+        return Index(), False
+    except (StoreDamaged, InvalidValue):
+        return Index(), True
 
 
-def _publish(
-    store: StoreWriter, finished: list[IndexEntry], known: dict[LaunchKey, IndexEntry]
-) -> str:
-    if not finished and not known:
+class _Build:
+    """One build that writes: its finished entries and its report as they grow."""
+
+    def __init__(
+        self,
+        plan: BuildPlan,
+        store: StoreWriter,
+        toolbox: Toolbox,
+        limits: Limits,
+        progress: Progress,
+        report: BuildReport,
+    ) -> None:
+        self._plan, self._store, self._toolbox = plan, store, toolbox
+        self._limits, self._progress, self._report = limits, progress, report
+        self._finished: dict[LaunchKey, IndexEntry] = {}
+
+    def run(self) -> None:
+        """Build what is stale, publish what was finished, and fill the report."""
+        if self._store.damage is not None:
+            self._progress.note(f"the index is unreadable and is made anew\n{self._store.damage}")
+        self._store.recover()
+        reader = self._store.current()
+        known = reader.index.by_key() if reader else {}
+        assessment = assess(self._store.path, self._plan, known, self._toolbox)
+        for key, found in assessment.stale.items():
+            if found.state == "damaged":
+                self._progress.note(f"{key}: damaged in the store, built again\n{found.damage}")
+        _count_current(self._report, assessment, self._progress)
+        try:
+            for event in self._sessions(tuple(assessment.stale)):
+                self._progress.event(event)
+                if entry := self._report.count(event):
+                    self._finished[entry.key] = entry
+        except KeyboardInterrupt:
+            self._report.interrupted = True
+        finally:
+            self._progress.end()
+            self._publish(bool(known))
+        if self._report.interrupted:
+            # A launch may have been kept a moment before the session was told to stop.
+            self._finished |= {e.key: e for e in self._store.recover()}
+            self._publish(bool(known))
+        self._sum_up(assessment)
+
+    def _publish(self, known: bool) -> None:
         # An index of nothing would look like a store that was built.
-        return ""
-    digest = store.publish(finished)
-    store.journal.clear(finished)
-    return digest
+        if self._finished or known:
+            self._report.index_digest = self._store.publish(self._finished.values())
 
+    def _sum_up(self, assessment: Assessment) -> None:
+        artefacts = [artefact for _, artefact in assessment.current.values()]
+        built = [e for k, e in self._finished.items() if k in assessment.stale]
+        for digest in {e.artefact for e in built}:
+            artefacts.append(Artefact.from_json(parse_json(self._store.blob(digest), digest)))
+        report = self._report
+        report.count_objects(artefacts)
+        done = len(assessment.current) + len(built) + len(report.failures)
+        report.not_started = report.planned - done
 
-def _sessions(
-    keys: tuple[LaunchKey, ...], store: Path, toolbox: Toolbox, limits: Limits
-) -> Iterator[Event]:
-    """The events of one session after the other, a session for each family and architecture."""
-    for (family, arch), group in groupby(keys, key=lambda k: (k.family, k.arch)):
-        stopped, failed = False, set[str | None]()
-        jobs = _jobs(toolbox.family(family), tuple(group), toolbox)
-        context = _context(family, arch, jobs, store, toolbox, limits)
-        with toolbox.environment(family, arch) as environment:
-            events = run_session(context, environment, toolbox.logs)
-            with closing(events):
+    def _sessions(self, keys: tuple[LaunchKey, ...]) -> Iterator[Event]:
+        """The events of one session after the other, one for each family and architecture."""
+        for (family, arch), group in groupby(keys, key=lambda k: (k.family, k.arch)):
+            stopped, failed = False, set[str | None]()
+            jobs = self._jobs(family, tuple(group))
+            context = self._context(family, arch, jobs)
+            with (
+                self._toolbox.environment(family, arch) as environment,
+                closing(run_session(context, environment, self._toolbox.logs)) as events,
+            ):
                 for event in events:
                     yield event
                     failure = event.outcome.failure if event.outcome else None
                     if event.outcome and failure:
                         failed.add(event.outcome.log)
-                        stopped |= failure.fatal or limits.fail_fast
-        for job in jobs:
-            if job.log not in failed:
-                Path(job.log).unlink(missing_ok=True)
-        if stopped:
-            return
+                        stopped |= failure.fatal or self._limits.fail_fast
+            for job in jobs:
+                if job.log not in failed:
+                    Path(job.log).unlink(missing_ok=True)
+            if stopped:
+                return
+
+    def _jobs(self, family: str, keys: tuple[LaunchKey, ...]) -> tuple[Job, ...]:
+        known = self._toolbox.family(family)
+        return tuple(
+            Job(key, known.cost(key), known.twin(key), str(self._toolbox.log_file(key)))
+            for key in keys
+        )
+
+    def _context(self, family: str, arch: str, jobs: tuple[Job, ...]) -> SessionContext:
+        facts, limits = self._toolbox.facts(family), self._limits
+        return SessionContext(
+            arch=arch,
+            family=family,
+            store=str(self._store.path.absolute()),
+            kernel_root=facts.kernel_root,
+            kernel_facts=facts.kernel_facts,
+            helper_root=facts.helper_root,
+            helper_facts=facts.helper_facts,
+            toolchain=facts.toolchain,
+            environment=facts.environment,
+            devices=self._toolbox.devices,
+            workers=min(limits.workers, len(jobs)),
+            timeout=limits.timeout,
+            memory=limits.memory,
+            retries=limits.retries,
+            fail_fast=limits.fail_fast,
+            jobs=jobs,
+        )
 
 
-def _jobs(family: Family, keys: tuple[LaunchKey, ...], toolbox: Toolbox) -> tuple[Job, ...]:
-    return tuple(
-        Job(key, family.cost(key), family.twin(key), str(toolbox.log_file(key))) for key in keys
-    )
-
-
-def _context(
-    family: str, arch: str, jobs: tuple[Job, ...], store: Path, toolbox: Toolbox, limits: Limits
-) -> SessionContext:
-    facts = toolbox.facts(family)
-    return SessionContext(
-        arch=arch,
-        family=family,
-        store=str(store.absolute()),
-        kernel_root=facts.kernel_root,
-        kernel_facts=facts.kernel_facts,
-        helper_root=facts.helper_root,
-        helper_facts=facts.helper_facts,
-        toolchain=facts.toolchain,
-        environment=facts.environment,
-        devices=toolbox.devices,
-        workers=min(limits.workers, len(jobs)),
-        timeout=limits.timeout,
-        memory=limits.memory,
-        retries=limits.retries,
-        fail_fast=limits.fail_fast,
-        jobs=jobs,
-    )
-
-
-def _count(report: BuildReport, finished: list[IndexEntry], event: Event) -> None:
-    if event.kind == "end":
-        report.cpu_seconds += event.seconds
-    outcome = event.outcome
-    if outcome is None:
-        return
-    report.traced += outcome.traced
-    report.peak_bytes = max(report.peak_bytes, outcome.peak_bytes)
-    if outcome.entry is None:
-        report.failures.append(outcome)
-        return
-    finished.append(outcome.entry)
-    report.compiled += outcome.status == COMPILED
-    report.reused += outcome.status == REUSED
-
-
-def _count_objects(report: BuildReport, store: StoreWriter, entries: Iterable[IndexEntry]) -> None:
-    objects: set[str] = set()
-    codes: set[str] = set()
-    for digest in {e.artefact for e in entries}:
-        artefact = Artefact.from_json(parse_json(store.blob(digest), digest))
-        objects |= {c.digest for c in artefact.code_objects}
-        codes |= {c.machine_code for c in artefact.code_objects}
-    report.code_objects, report.machine_codes = len(objects), len(codes)
+def _count_current(report: BuildReport, assessment: Assessment, progress: Progress) -> None:
+    report.reused = len(assessment.current)
+    report.failures += [
+        Outcome(key, FAILED, failure=describe(error)) for key, error in assessment.refused.items()
+    ]
+    progress.begin(report.planned, report.reused)
 
 
 def _own_cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+    # The fork servers are no children of ours and report for themselves; all else is waited for.
+    mine, waited = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(u.ru_utime + u.ru_stime for u in (mine, waited))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from mono_build.errors import ResidencyError
-from mono_build.targets import Device, Target
-from mono_runtime.artefact import KernelResources
+from mono_build.targets import TARGETS, Device, Target
+from mono_runtime.artefact import Artefact, KernelResources
 from mono_runtime.expressions import Const, Expression
 from mono_runtime.launch_plan import Dispatch
 
@@ -30,6 +30,19 @@ def workgroups_per_compute_unit(
 
 def _rounded(value: int, granule: int) -> int:
     return -(-value // granule) * granule
+
+
+def prove_residency(artefact: Artefact, devices: tuple[Device, ...]) -> None:
+    """Raise `ResidencyError` unless each grid of a persistent launch is resident on every device.
+
+    A launch that is not persistent passes: its workgroups do not wait for each other.
+    """
+    if not artefact.plan.persistent:
+        return
+    objects = {c.digest: {k.symbol: k for k in c.kernels} for c in artefact.code_objects}
+    for dispatch in artefact.plan.dispatches:
+        kernel = objects[dispatch.code_object][dispatch.symbol]
+        check_residency(TARGETS[artefact.arch], devices, dispatch, kernel)
 
 
 def check_residency(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -131,11 +132,22 @@ class Toolbox:
     def logs(self) -> Path:
         """The directory for compile logs, in the user's cache."""
         if self._logs is None:
-            self._logs = cache_directory(self.environ, self.report) / "logs"
-            self._logs.mkdir(parents=True, exist_ok=True)
+            self._logs = _log_directory(cache_directory(self.environ, self.report))
         return self._logs
 
     def log_file(self, key: LaunchKey) -> Path:
         """Where the compiler's output of one launch goes."""
         short = key.digest.removeprefix("sha256:")[:12]
         return self.logs / f"{key.family}-{key.launch}-{key.arch}-{short}.log"
+
+
+def _log_directory(cache: Path) -> Path:
+    logs = cache / "logs"
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+        if os.access(logs, os.W_OK):
+            return logs
+    except OSError:
+        # A cache that was filled beforehand may be read-only; logs then go to TMPDIR.
+        pass
+    return Path(tempfile.mkdtemp(prefix="mono-build-logs-"))

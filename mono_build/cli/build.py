@@ -6,11 +6,12 @@ import shlex
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import click
 
-from mono_build.build import BuildReport, Limits, build
+from mono_build.build import build
 from mono_build.cli.building import (
     kernels_option,
     make_plan,
@@ -22,8 +23,10 @@ from mono_build.cli.options import json_option, selection_options, store_option,
 from mono_build.cli.output import Output, amount, duration, named, styled
 from mono_build.cli.progress import make_progress
 from mono_build.compile.job import Outcome
+from mono_build.limits import Limits
 from mono_build.machine import default_workers
 from mono_build.plan import BuildPlan, Selection
+from mono_build.report import BuildReport
 from mono_build.toolbox import Toolbox
 
 _INTERRUPTED = 130
@@ -74,6 +77,7 @@ def command(
 
     With no manifest named, builds the standard deployment of --family (deepseek_v41 by default).
     """
+    started = time.monotonic()
     signal.signal(signal.SIGTERM, _stop)
     output = Output(json=as_json)
     for name, value in (
@@ -92,7 +96,8 @@ def command(
         retries=max(retries, 0),
         fail_fast=fail_fast,
     )
-    report = build(plan, place, toolbox, limits, make_progress(output, plain=plain))
+    progress = make_progress(output, plain=plain)
+    report = build(plan, place, toolbox, limits, progress, started)
     _show(output, report, place)
     for outcome in report.failures:
         output.note(_failure(outcome))

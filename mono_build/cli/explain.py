@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mono_build.build import assess
+from mono_build.assessment import assess
 from mono_build.cli.building import kernels_option, make_plan, make_toolbox, plan_options
 from mono_build.cli.options import json_option, open_store, selection_options, store_option
 from mono_build.cli.output import Output, amount, named

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from mono_build.build import assess
+from mono_build.assessment import assess
 from mono_build.cli.building import kernels_option, make_plan, make_toolbox, plan_options
 from mono_build.cli.options import json_option, selection_options, store_option, writable_store
 from mono_build.cli.output import Output, amount, named
@@ -76,7 +76,8 @@ def _states(
         # A plan can be read where nothing can be built; what is in the store is then unknown.
         output.warn(f"cannot tell what is current in the store: {error.what}")
         return {k: UNKNOWN if k in entries else COMPILE for k in plan.keys}
-    return {k: REUSE if k in found.current else _STATES[found.stale[k].state] for k in plan.keys}
+    stale = {k: _STATES[fresh.state] for k, fresh in found.stale.items()}
+    return {k: stale.get(k, REUSE) for k in plan.keys}
 
 
 def _counts(output: Output, plan: BuildPlan, states: dict[LaunchKey, str]) -> None:

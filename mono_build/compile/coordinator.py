@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from mono_runtime.launch_key import LaunchKey
 
 # A stopped session ends its workers and leaves; after this many seconds it is killed.
 _STOP_SECONDS = 10.0
-_SESSION_LOG = "session.log"
 _SESSION = "from mono_build.compile.session import main; main()"
 
 
@@ -49,7 +49,7 @@ def run_session(
         ToolchainError: the session itself died; its log is kept in ``logs``.
     """
     directory = Path(tempfile.mkdtemp(prefix="mono-build-"))
-    log = logs / _SESSION_LOG
+    log = logs / f"session-{os.getpid()}.log"
     try:
         (directory / CONTEXT_FILE).write_text(json.dumps(context.to_json()))
         with log.open("wb") as errors:
@@ -84,7 +84,9 @@ def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, Non
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-    if not ended:
+    if ended:
+        log.unlink(missing_ok=True)
+    else:
         words = log.read_text(errors="replace").strip().splitlines()
         raise ToolchainError(
             f"the compile session ended early: {words[-1] if words else 'no message'}",

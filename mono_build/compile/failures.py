@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import traceback
 from pathlib import Path
 
 from mono_build.compile.job import Failure
@@ -15,8 +14,7 @@ _SHORT = 600
 
 
 def describe(error: BaseException) -> Failure:
-    """The failure behind an exception of a worker; the full text goes to the launch's log."""
-    traceback.print_exception(error)
+    """The failure behind an exception, short and with what to do."""
     if isinstance(error, LaunchError):
         return Failure(error.kind, error.what, error.fix)
     if isinstance(error, (StoreFull, StoreError)):

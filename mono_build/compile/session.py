@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import resource
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -27,6 +27,10 @@ from mono_build.compile.preload import CONTEXT_FILE, PID_FILE, SESSION_VARIABLE,
 from mono_build.compile.schedule import Schedule
 from mono_runtime.canonical import Json
 
+# unix(7): a socket's name has up to 107 bytes. Python adds "/pymp-xxxxxxxx/listener-xxxxxxxx".
+_SOCKET_LIMIT = 107
+_SOCKET_NAME = 32
+_REAP_SECONDS = 1.0
 # How often the session looks at its standard input and at the clock.
 _TICK = 0.1
 # Seconds between two words on a key that another builder still has.
@@ -121,6 +125,7 @@ def main() -> int:
         os.dup2(2, 1)
         session = Session(context, events)
         threading.Thread(target=_watch_input, args=[session.stop], daemon=True).start()
+        _use_short_directory()
         processes = multiprocessing.get_context("forkserver")
         processes.set_forkserver_preload(["mono_build.compile.preload"])
         # One worker more than runs: it is forked while the others work, so no launch waits for it.
@@ -141,15 +146,33 @@ def _watch_input(stop: threading.Event) -> None:
 
 
 def _cpu_seconds(directory: Path) -> float:
-    """User and system time of the session, its fork server and every worker that has ended."""
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    own = usage.ru_utime + usage.ru_stime
+    """User and system time of the fork server and of every worker, the killed ones too.
+
+    The session's own time is its parent's to count, who waits for it.
+    """
     try:
         pid = int((directory / PID_FILE).read_text())
-        # The fork server collects its last workers a moment after the pool has stopped.
-        time.sleep(0.05)
+        _wait_for_children(pid)
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
-        return own
+        return 0.0
     # proc(5): utime, stime, cutime and cstime are fields 14 to 17; the text here starts at field 3.
-    return own + sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_for_children(pid: int) -> None:
+    # The fork server collects its last workers a moment after the pool has stopped.
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    end = time.monotonic() + _REAP_SECONDS
+    while time.monotonic() < end and children.read_text().strip():
+        time.sleep(0.01)
+
+
+def _use_short_directory() -> None:
+    """Put the fork server's socket where its name fits, whatever TMPDIR is."""
+    places = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]
+    fitting = [p for p in places if len(os.fsencode(p)) + _SOCKET_NAME <= _SOCKET_LIMIT]
+    usable = next((p for p in fitting if os.access(p, os.W_OK | os.X_OK)), None)
+    if usable is None:
+        sys.exit(f"no temporary directory has a name short enough for a socket: {places[0]}")
+    tempfile.tempdir = usable

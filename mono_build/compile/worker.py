@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from mono_build.compile.failures import describe
 from mono_build.compile.job import BUSY, COMPILED, FAILED, REUSED, Job, Outcome
 from mono_build.compile.loaded import LoadedFamily
 from mono_build.compile.lowered import LoweredLaunch, TracedLaunch
-from mono_build.residency import check_residency
+from mono_build.residency import prove_residency
 from mono_build.store.locks import KeyLock
 from mono_build.store.writer import StoreWriter
 from mono_build.targets import TARGETS, devices_for
@@ -26,7 +27,6 @@ from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import canonical_json, digest_json, digest_of
 from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
-from mono_runtime.launch_plan import LaunchPlan
 from mono_runtime.oci import parse_json
 
 # Seconds beyond its own time limit after which a worker whose session died ends itself.
@@ -42,6 +42,8 @@ def build(loaded: LoadedFamily, job: Job) -> Outcome:
         with StoreWriter(Path(loaded.context.store)) as store:
             outcome = _locked(loaded, job, store)
     except (Exception, SystemExit) as error:
+        # Into the launch's log, which standard error is by now.
+        traceback.print_exception(error)
         outcome = Outcome(job.key, FAILED, failure=describe(error), log=job.log)
     return _with_usage(outcome, start)
 
@@ -154,10 +156,11 @@ def _keep(
         artefact = replace(decision.found, inputs=decision.inputs)
     elif lowered is not None:
         artefact = _artefact(loaded, job, decision, lowered)
-        for _, data in lowered.binaries:
-            store.put_blob(data)
     else:
         raise MonoError("the trace ended with neither a result nor a stored equal")
+    prove_residency(artefact, devices_for(artefact.arch, loaded.context.devices))
+    for _, data in lowered.binaries if lowered else ():
+        store.put_blob(data)
     digest = store.put_blob(canonical_json(artefact.to_json()))
     entry = IndexEntry(job.key, digest, decision.ir)
     store.journal.record(entry)
@@ -172,8 +175,6 @@ def _artefact(
     extract.check_objects(objects, target)
     spec = loaded.family.spec(job.key.launch)
     plan = extract.launch_plan(lowered, objects, persistent=spec is not None and spec.persistent)
-    if plan.persistent:
-        _prove_residency(loaded, plan, objects)
     return Artefact(
         ir=decision.ir,
         arch=job.key.arch,
@@ -183,17 +184,6 @@ def _artefact(
             sorted((o.code_object for o in objects.values()), key=lambda c: c.digest)
         ),
     )
-
-
-def _prove_residency(
-    loaded: LoadedFamily, plan: LaunchPlan, objects: dict[str, elf.ParsedObject]
-) -> None:
-    target = TARGETS[loaded.context.arch]
-    devices = devices_for(target.arch, loaded.context.devices)
-    by_digest = {o.code_object.digest: o for o in objects.values()}
-    for dispatch in plan.dispatches:
-        kernel = by_digest[dispatch.code_object].kernels[dispatch.symbol].resources
-        check_residency(target, devices, dispatch, kernel)
 
 
 def _limit(memory: int, timeout: float) -> None:

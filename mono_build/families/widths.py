@@ -148,7 +148,7 @@ def decode_widths(serving: Serving, limit: int, query: int | None = None) -> tup
     eager, of any width; those below it are padded to a graph or run vLLM's own path.
     """
     rows = query or serving.query
-    most = min(limit, serving.sequences * rows)
+    most = min(limit, serving.sequences * rows, serving.batched_tokens)
     if serving.eager:
         return tuple(range(rows if query else 1, most + 1, query or 1))
     sizes = capture_sizes(serving)

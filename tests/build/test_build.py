@@ -60,7 +60,7 @@ def test_an_idle_store_holds_nothing_but_the_oci_layout(home: Path, tmp_path: Pa
     build(home, store, "--manifest", manifest(tmp_path / "m.yaml"))
     assert sorted(p.name for p in store.iterdir()) == ["blobs", "index.json", "oci-layout"]
     logs = home / ".cache" / "mono-build" / "logs"
-    assert [p.name for p in logs.iterdir()] == ["session.log"]
+    assert list(logs.iterdir()) == []
 
 
 def test_equal_input_gives_equal_bytes_wherever_it_lies_and_whoever_builds(
@@ -197,3 +197,49 @@ def test_data_goes_to_standard_output_and_everything_else_to_standard_error(
     assert result.json["planned"] == 2
     assert "compiled standin/work gfx950 rows=1" in result.err
     assert "\x1b" not in result.err + result.out
+
+
+def test_a_complete_store_is_only_read_and_may_be_read_only(home: Path, tmp_path: Path) -> None:
+    plan, store = manifest(tmp_path / "m.yaml"), tmp_path / "store"
+    first = build(home, store, "--manifest", plan)
+    changed = {p: p.stat().st_mtime_ns for p in [store, *store.rglob("*")]}
+    again = build(home, store, "--manifest", plan)
+    assert (again.code, again.json["index_digest"]) == (0, first.json["index_digest"])
+    assert {p: p.stat().st_mtime_ns for p in [store, *store.rglob("*")]} == changed
+
+
+def test_residency_is_proved_for_reused_launches_too(home: Path, tmp_path: Path) -> None:
+    plan = manifest(
+        tmp_path / "m.yaml", {"grid": [1024]}, rows=[1], launch="resident", arch="gfx942"
+    )
+    store = tmp_path / "store"
+    assert build(home, store, "--manifest", plan).code == 0
+    # 8 workgroups of 4 waves fit on each of the MI308X's 80 compute units.
+    refused = build(home, store, "--manifest", plan, "--device", "MI308X")
+    assert refused.code == 1
+    assert counts(refused) == (1, 0, 0, 0, 1, 0)
+    assert "80 compute units hold 640" in refused.err
+
+
+def test_a_device_of_another_architecture_is_refused(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {})
+    result = build(home, tmp_path / "store", "--manifest", plan, "--device", "MI300X")
+    assert result.code == 2
+    assert "MI300X is a gfx942 device, and only gfx950 is built" in result.err
+
+
+def test_a_long_temporary_directory_is_no_obstacle(home: Path, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60)
+    deep.mkdir(parents=True)
+    plan = manifest(tmp_path / "m.yaml", {})
+    result = build(home, tmp_path / "store", "--manifest", plan, TMPDIR=str(deep))
+    assert result.code == 0, result.err
+
+
+def test_a_filled_cache_may_be_read_only(home: Path, tmp_path: Path) -> None:
+    cache = home / ".cache" / "mono-build"
+    cache.mkdir(parents=True)
+    (cache / "logs").write_text("a file, so that no directory can be made there")
+    plan = manifest(tmp_path / "m.yaml", {})
+    result = build(home, tmp_path / "store", "--manifest", plan)
+    assert result.code == 0, result.err
