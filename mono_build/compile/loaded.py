@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,4 +87,7 @@ def load(context: SessionContext) -> LoadedFamily:
     except Exception as error:
         # A fork server that dies would take the reason with it.
         loaded.error = error
+    # What is loaded now stays for ever; workers that never touch it share its pages.
+    gc.collect()
+    gc.freeze()
     return loaded
