@@ -184,7 +184,15 @@ def _check_store_type(kind: object, where: str) -> None:
 
 def _open_once(path: Path) -> StoreReader:
     where = str(path / INDEX_FILE)
-    listing = parse_json(read_regular(path / INDEX_FILE), where)
+    try:
+        data = read_regular(path / INDEX_FILE)
+    except StoreMissing as error:
+        raise StoreMissing(
+            "nothing has been published in this store yet",
+            where=where,
+            fix="wait for the build that fills it, or run mono-build again",
+        ) from error
+    listing = parse_json(data, where)
     manifests = listing.get("manifests") if isinstance(listing, dict) else None
     if not isinstance(manifests, list) or len(manifests) != 1:
         raise StoreFormat("index.json does not name exactly one manifest", where=where)

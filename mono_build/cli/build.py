@@ -45,7 +45,10 @@ _INTERRUPTED = 130
 @click.option(
     "--retries", type=int, default=1, show_default=True, help="Further tries after a process died."
 )
-@click.option("--fail-fast", is_flag=True, help="Stop at the first failure.")
+@click.option(
+    "--fail-fast/--keep-going",
+    help="Stop at the first failure, or build the rest (the default).",
+)
 @click.option(
     "--device",
     multiple=True,
@@ -151,7 +154,11 @@ def _failure(outcome: Outcome) -> str:
 
 def _reproduce(outcome: Outcome) -> str:
     """This command again, for the failed launch alone."""
-    given = [a for a in sys.argv[1:] if a not in ("build", "--json", "--fail-fast", "--check")]
+    given = [
+        a
+        for a in sys.argv[1:]
+        if a not in ("build", "--json", "--fail-fast", "--keep-going", "--check")
+    ]
     short = outcome.key.digest.removeprefix("sha256:")[:12]
     return shlex.join(["mono-build", "build", *given, "--key", short])
 

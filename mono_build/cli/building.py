@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from mono_build.cli.output import Output
 from mono_build.errors import NotFound, UsageError
-from mono_build.manifest import manifest_for, plan_for
+from mono_build.manifest import manifest_for, plan_for, ready_manifests
 from mono_build.plan import BuildPlan, Pins, Selection
 from mono_build.targets import check_devices
 from mono_build.toolbox import Toolbox
@@ -28,12 +29,19 @@ from mono_runtime.launch_key import LaunchKey
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _manifests(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    ready = [CompletionItem(n) for n in ready_manifests() if n.startswith(incomplete)]
+    # The shell itself completes file names.
+    return [*ready, CompletionItem(incomplete, type="file")]
+
+
 def plan_options(function: F) -> F:
     """``--manifest`` and ``--key``: what to plan, besides the selection."""
     manifest = click.option(
         "--manifest",
         multiple=True,
         metavar="FILE|NAME",
+        shell_complete=_manifests,
         help="A manifest file, or the name of a ready one. Repeatable; they are merged.",
     )
     key = click.option(

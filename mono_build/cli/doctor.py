@@ -14,6 +14,7 @@ from mono_build.cli.output import Output, styled
 from mono_build.doctor import MISSING, OK, UNSUPPORTED, Item, examine
 from mono_build.errors import ToolchainError
 from mono_build.families.registry import families
+from mono_build.families.registry import family as find_family
 from mono_build.store.default import default_store
 from mono_build.toolbox import ENGINE
 from mono_runtime.errors import StoreError
@@ -24,14 +25,16 @@ _STYLES = {OK: "green", MISSING: "red", UNSUPPORTED: "red"}
 @click.command("doctor")
 @store_option
 @kernels_option
+@click.option("--family", multiple=True, help="Look for these families' kernels only.")
 @json_option
-def command(store: Path | None, kernels: str | None, as_json: bool) -> int:
+def command(store: Path | None, kernels: str | None, family: tuple[str, ...], as_json: bool) -> int:
     """Show every tool and source a build needs, with version, digest and where it was looked for.
 
     Exit code 0 when a build can start, 4 when something it needs is missing.
     """
     output = Output(json=as_json)
-    packages = [p for f in families().values() if f.source == ENGINE for p in f.packages]
+    known = {name: find_family(name) for name in family} or families()
+    packages = [p for f in known.values() if f.source == ENGINE for p in f.packages]
     report = examine(os.environ, kernels=kernels, packages=packages, store=_store(store))
     for item in report.items:
         _show(output, item)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from mono_build.cli.output import Output
 from mono_build.plan import Selection
-from mono_build.store.default import default_store, resolve_read
+from mono_build.store.default import default_store, layered
 from mono_runtime.arch import KNOWN, parse_architecture
-from mono_runtime.errors import StoreMissing
 from mono_runtime.oci import StoreReader
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,17 +84,23 @@ def selection_options(function: F) -> F:
 
 
 def writable_store(store: Path | None) -> Path:
-    """The store that a command writes to."""
-    return (store or default_store(os.environ)).absolute()
+    """The store that a command writes to; the user's cache is never taken for MONO_STORE unsaid."""
+    place = (store or default_store(os.environ)).absolute()
+    layers = [layer.absolute() for layer in layered(os.environ)]
+    if store is None and layers and place not in layers:
+        Output().warn(f"no store of MONO_STORE can be written, so {place} is used")
+    return place
+
+
+def readable_store(store: Path | None) -> Path:
+    """The store that a command reads: where it would be written, or MONO_STORE's first if read-only."""
+    if store is not None:
+        return store.absolute()
+    layers = layered(os.environ)
+    place = default_store(os.environ)
+    return (layers[0] if layers and place not in layers else place).absolute()
 
 
 def open_store(store: Path | None) -> StoreReader:
-    """The first store of those that may be meant which is there."""
-    places = resolve_read(os.environ, store)
-    missing: StoreMissing | None = None
-    for place in places:
-        try:
-            return StoreReader.open(place.absolute())
-        except StoreMissing as error:
-            missing = missing or error
-    raise missing or StoreMissing("no store is named", fix="name one with --store or MONO_STORE")
+    """The store that a command reads, opened."""
+    return StoreReader.open(readable_store(store))

@@ -49,6 +49,10 @@ class LogProgress(Progress):
             self._running.pop(event.outcome.key, None)
             self._done += 1
             self.finished(event.outcome)
+            if event.outcome.note:
+                self.note(
+                    f"{styled('warning:', 'yellow')} {named(event.outcome.key)}: {event.outcome.note}"
+                )
 
     def finished(self, outcome: Outcome) -> None:
         """One launch ended."""

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from mono_build.cli.options import json_option, store_option
+from mono_build.cli.options import (
+    json_option,
+    readable_store,
+    selection_options,
+    store_option,
+)
 from mono_build.cli.output import Output, amount, size, styled
 from mono_build.elf import check_artefact
-from mono_build.store.default import resolve_read
+from mono_build.plan import Selection
 from mono_build.store.verify import verify
 
 
 @click.command("verify")
 @store_option
+@selection_options
 @json_option
-def command(store: Path | None, as_json: bool) -> int:
-    """Check a store and list every fault in it.
+def command(store: Path | None, selection: Selection, as_json: bool) -> int:
+    """Check a store, or the selected launches of it, and list every fault.
 
     Exit code 0 when nothing is wrong, else the sum of: 1 something is corrupt, 2 something could have
     been put there by another user or leads out of the store, 4 something could not be checked.
     """
     output = Output(json=as_json)
-    place = resolve_read(os.environ, store)[0].absolute()
-    report = verify(place, check_artefact)
+    place = readable_store(store)
+    select = selection.accepts if selection.restrictions() else None
+    report = verify(place, check_artefact, select)
     for fault in report.faults:
         output.text(f"{styled(fault.kind, 'red')}: {fault.file}: {fault.what}")
         if fault.expected is not None:

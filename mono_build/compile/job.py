@@ -68,6 +68,7 @@ class Outcome:
         peak_bytes: largest resident size of the worker.
         holder: who has the lock of a busy key.
         attempts: how often the launch was tried.
+        note: something an operator should know of a launch that was built.
     """
 
     key: LaunchKey
@@ -81,6 +82,7 @@ class Outcome:
     holder: str = ""
     log: str | None = None
     attempts: int = 1
+    note: str = ""
 
     def to_json(self) -> Json:
         entry = self.entry and [self.entry.artefact, self.entry.ir]

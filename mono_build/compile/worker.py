@@ -84,7 +84,18 @@ class _Decision:
     ir: str = ""
     inputs: str = ""
     found: Artefact | None = None
+    earlier: Artefact | None = None
     lock: KeyLock | None = None
+
+    def note(self, built: IndexEntry, store: StoreWriter) -> str:
+        """What to say when equal IR gave other bytes than before: the key misses an input."""
+        if self.earlier is None or self.found is not None:
+            return ""
+        artefact = _artefact_of(store, built)
+        if artefact is None or artefact.code_objects == self.earlier.code_objects:
+            return ""
+        before, after = (a.code_objects[0].digest for a in (self.earlier, artefact))
+        return f"equal IR and tools gave other bytes than before: {before}, now {after}"
 
 
 def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
@@ -98,7 +109,9 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
         decision.ir = _ir_digest(loaded, traced)
         decision.lock = KeyLock(store.path, decision.ir)
         decision.lock.acquire(timeout=loaded.context.timeout, on_wait=_report_wait)
-        decision.found = _equal_ir(store, decision.ir)
+        entry = store.lookup_ir(decision.ir)
+        decision.earlier = _artefact_of(store, entry)
+        decision.found = decision.earlier if _intact(store, entry) else None
         return decision.found is None
 
     if loaded.error is not None:
@@ -114,7 +127,8 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
     finally:
         if decision.lock:
             decision.lock.release()
-    return Outcome(key, REUSED if decision.found else COMPILED, entry, traced=True)
+    status = REUSED if decision.found else COMPILED
+    return Outcome(key, status, entry, traced=True, note=decision.note(entry, store))
 
 
 def _ir_digest(loaded: LoadedFamily, traced: TracedLaunch) -> str:
@@ -133,15 +147,24 @@ def _ir_digest(loaded: LoadedFamily, traced: TracedLaunch) -> str:
     )
 
 
-def _equal_ir(store: StoreWriter, ir: str) -> Artefact | None:
-    entry = store.lookup_ir(ir)
+def _artefact_of(store: StoreWriter, entry: IndexEntry | None) -> Artefact | None:
+    """The artefact of ``entry`` if it can be read, whatever became of its code objects."""
     if entry is None:
         return None
     try:
-        store.check(entry)
+        return Artefact.from_json(parse_json(store.blob(entry.artefact), entry.artefact))
     except MonoError:
         return None
-    return Artefact.from_json(parse_json(store.blob(entry.artefact), entry.artefact))
+
+
+def _intact(store: StoreWriter, entry: IndexEntry | None) -> bool:
+    if entry is None:
+        return False
+    try:
+        store.check(entry)
+    except MonoError:
+        return False
+    return True
 
 
 def _keep(

@@ -123,7 +123,14 @@ def _finished(store: Path) -> set[str]:
 def _named(store: Path, name: str) -> set[str]:
     if name.startswith("sha256:") or _HEX.match(name):
         digest = f"sha256:{name.removeprefix('sha256:')}"
-        return _needs(store, read_blob(store, digest), digest)
+        try:
+            return _needs(store, read_blob(store, digest), digest)
+        except StoreMissing as error:
+            raise StoreMissing(
+                f"cannot keep {digest}: the store does not have it (any more)",
+                where=str(store),
+                fix="leave it out, or name a file that is a copy of that index",
+            ) from error
     path = Path(name)
     if path.is_dir():
         index = StoreReader.open(path).index

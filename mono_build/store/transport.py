@@ -115,20 +115,26 @@ def export(
     )
 
 
-def import_(file: Path, store: Path, limits: Limits | None = None) -> ImportReport:
-    """Merge the launches in ``file`` into ``store``, which is created when absent.
+def import_(
+    file: Path,
+    store: Path,
+    limits: Limits | None = None,
+    select: Callable[[LaunchKey], bool] | None = None,
+) -> ImportReport:
+    """Merge the launches in ``file`` that ``select`` admits (all by default) into ``store``.
 
-    The whole file is read and checked before anything is written.
+    The store is created when absent. The whole file is read and checked before anything is written.
 
     Raises:
         StoreUnsafe: the archive holds what no export holds, or unpacks to more than ``limits``.
         StoreDamaged: cut off, altered, or incomplete.
         StoreFormat: made by a newer release.
-        StoreMissing, StorePermission: ``file`` cannot be read, or the store not be written.
+        StoreMissing, StorePermission: ``file`` cannot be read or holds nothing that is selected, or
+            the store cannot be written.
     """
     bounds = limits or Limits()
     with _open(file) as source:
-        content = _survey(source, file, bounds)
+        content = _survey(source, file, bounds, select)
         # The file is read twice so that it never has to fit into memory.
         source.seek(0)
         with StoreWriter(store) as writer:
@@ -153,7 +159,9 @@ class _Content:
     ignored: int
 
 
-def _survey(source: IO[bytes], file: Path, limits: Limits) -> _Content:
+def _survey(
+    source: IO[bytes], file: Path, limits: Limits, select: Callable[[LaunchKey], bool] | None
+) -> _Content:
     """Check everything in the archive and tell what of it belongs into a store."""
     archive = _Archive(file, limits)
     for member in read_archive(source, file, limits):
@@ -164,6 +172,13 @@ def _survey(source: IO[bytes], file: Path, limits: Limits) -> _Content:
     needed = layers_of(archive.blob, index)
     if set(needed) != set(layers):
         raise archive.damaged("the manifest does not name exactly the blobs that its index needs")
+    if select is not None:
+        index = Index.of(e for e in index.entries if select(e.key))
+        needed = layers_of(archive.blob, index)
+    if not index.entries:
+        raise StoreMissing(
+            "no launch in the file is selected, so there is nothing to import", where=str(file)
+        )
     wanted = frozenset(layer.digest for layer in needed)
     # The manifest and the index are made anew by the merge.
     return _Content(index, wanted, len(archive.sizes) - len(wanted) - 2)

@@ -23,6 +23,7 @@ from mono_runtime.errors import (
 )
 from mono_runtime.index import IndexEntry
 from mono_runtime.inputs import Inputs
+from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import (
     ARTEFACT_TYPE,
     BLOBS,
@@ -101,14 +102,22 @@ class VerifyReport:
         }
 
 
-def verify(store: Path, check_object: CheckObject | None = None) -> VerifyReport:
-    """Check every file of ``store``; never raises for what is wrong with it, and writes nothing."""
-    check = _Check(store, check_object)
+def verify(
+    store: Path,
+    check_object: CheckObject | None = None,
+    select: Callable[[LaunchKey], bool] | None = None,
+) -> VerifyReport:
+    """Check every file of ``store``; never raises for what is wrong with it, and writes nothing.
+
+    With ``select``, only what concerns the admitted launches is reported: their blobs, and
+    everything that is no blob of a launch.
+    """
+    check = _Check(store, check_object, select)
     check.run()
     return VerifyReport(
         store=str(store),
         index=check.reader.index_digest if check.reader else None,
-        entries=len(check.reader.index.entries) if check.reader else 0,
+        entries=len(check.selected()),
         blobs=len(check.sizes),
         size=sum(check.sizes.values()),
         faults=tuple(sorted(check.faults, key=lambda f: (f.file, f.kind, f.what))),
@@ -129,6 +138,7 @@ class _Check:
 
     store: Path
     check_object: CheckObject | None
+    select: Callable[[LaunchKey], bool] | None = None
     reader: StoreReader | None = None
     faults: list[Fault] = field(default_factory=list)
     notices: list[tuple[str, str]] = field(default_factory=list)
@@ -142,8 +152,21 @@ class _Check:
             self._open()
         if self.reader is not None:
             self._top(self.reader)
-            self._entries(self.reader)
-            self._layers(self.reader)
+            self._entries()
+            if self.select is None:
+                self._layers(self.reader)
+            else:
+                self._leave_out_others()
+
+    def selected(self) -> tuple[IndexEntry, ...]:
+        """The entries that are asked about."""
+        entries = self.reader.index.entries if self.reader else ()
+        return tuple(e for e in entries if self.select is None or self.select(e.key))
+
+    def _leave_out_others(self) -> None:
+        mine = {_file_of(digest) for digest in self.needed}
+        others = {_file_of(digest) for digest in self.sizes} - mine
+        self.faults = [f for f in self.faults if f.file not in others]
 
     def fault(
         self, kind: str, file: str, what: str, expected: str | None = None, found: str | None = None
@@ -250,9 +273,9 @@ class _Check:
             self.fault(CORRUPT, file, what, f"{layer.size} bytes", f"{size} bytes")
         return layer.digest in self.intact
 
-    def _entries(self, reader: StoreReader) -> None:
+    def _entries(self) -> None:
         artefacts: dict[str, Artefact | None] = {}
-        for entry in reader.index.entries:
+        for entry in self.selected():
             if entry.artefact not in artefacts:
                 artefacts[entry.artefact] = self._artefact(entry)
             artefact = artefacts[entry.artefact]

@@ -243,3 +243,21 @@ def test_a_filled_cache_may_be_read_only(home: Path, tmp_path: Path) -> None:
     plan = manifest(tmp_path / "m.yaml", {})
     result = build(home, tmp_path / "store", "--manifest", plan)
     assert result.code == 0, result.err
+
+
+def test_other_bytes_from_equal_ir_are_reported(home: Path, tmp_path: Path) -> None:
+    plan, store = manifest(tmp_path / "m.yaml", {}, rows=[1]), tmp_path / "store"
+    assert build(home, store, "--manifest", plan).code == 0
+    for path in (store / "blobs" / "sha256").iterdir():
+        if path.read_bytes()[:4] == b"\x7fELF":
+            path.unlink()
+    # A compiler with a hidden input: same traced IR, same recorded tools, other registers.
+    mine = tmp_path / "plugin"
+    shutil.copytree(PLUGIN, mine)
+    compiler = mine / "standin_compiler.py"
+    compiler.write_text(compiler.read_text().replace("vgpr: int = 24", "vgpr: int = 32"))
+    variables = environment(home)
+    variables["PYTHONPATH"] = variables["PYTHONPATH"].replace(str(PLUGIN), str(mine))
+    result = run(["build", "--store", str(store), "--manifest", plan, "--json"], variables)
+    assert result.code == 0
+    assert "equal IR and tools gave other bytes than before" in result.err
