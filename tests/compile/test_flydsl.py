@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PLUGIN, ROOT, environment, run
+from command import PLUGIN, ROOT, command, environment, run
 
+from mono_build.elf import check_artefact
+from mono_build.store.verify import verify
 from mono_build.toolchain import identify, toolkit, worker_environment
 from mono_runtime.expressions import evaluate
 from mono_runtime.oci import StoreReader
@@ -174,3 +178,34 @@ def test_two_runs_of_the_real_compiler_give_equal_bytes(store: Path, tmp_path: P
     first = {e.key: e.artefact for e in StoreReader.open(store).index.entries}
     assert len(second) == 3
     assert second.items() <= first.items()
+
+
+@pytest.mark.slow
+def test_sigkill_over_the_real_compiler_leaves_a_store_that_goes_on(tmp_path: Path) -> None:
+    chance = random.Random(20261129)
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "schema: 1\nbuilds:\n  - {family: probe, arch: gfx950, tp: 1, rows: [64, 128, 256, 512, 1024]}\n"
+    )
+    store, variables = tmp_path / "store", environment(tmp_path)
+    arguments = ["build", "--store", str(store), "--manifest", str(path), "--json"]
+    for _ in range(6):
+        builder = subprocess.Popen(
+            command(*arguments),
+            env=variables,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            builder.wait(timeout=chance.uniform(2.0, 8.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(builder.pid, signal.SIGKILL)
+            builder.wait()
+        if (store / "index.json").exists():
+            assert verify(store, check_artefact).faults == ()
+    result = run(arguments, variables)
+    assert (result.code, result.json["planned"], result.json["failed"]) == (0, 15, 0)
+    fresh = run(["build", "--store", str(tmp_path / "fresh"), *arguments[3:]], variables)
+    assert fresh.json["index_digest"] == result.json["index_digest"]
+    assert verify(store, check_artefact).faults == ()
