@@ -12,43 +12,64 @@ from pathlib import Path
 import click
 
 from mono_build.build import build
-from mono_build.cli.building import (
-    kernels_option,
-    make_plan,
-    make_toolbox,
-    plan_options,
-    positive,
-)
-from mono_build.cli.options import json_option, selection_options, store_option, writable_store
+from mono_build.cli.building import Request, make_plan, make_toolbox, request_options
+from mono_build.cli.options import gathered, json_option, store_option, writable_store
 from mono_build.cli.output import Output, amount, duration, named, styled
 from mono_build.cli.progress import make_progress
 from mono_build.compile.job import Outcome
+from mono_build.errors import UsageError
 from mono_build.limits import Limits
 from mono_build.machine import default_workers
-from mono_build.plan import BuildPlan, Selection
+from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
 from mono_build.toolbox import Toolbox
 
 _INTERRUPTED = 130
 
 
+def _make_limits(
+    jobs: int | None, timeout: float, memory: float, retries: int, fail_fast: bool
+) -> Limits:
+    for name, value in (("--jobs", jobs), ("--timeout", timeout), ("--memory", memory)):
+        if value is not None and value <= 0:
+            raise UsageError(f"{name} must be positive, not {value:g}")
+    return Limits(
+        workers=jobs or default_workers(),
+        timeout=timeout,
+        memory=int(memory * (1 << 30)),
+        retries=max(retries, 0),
+        fail_fast=fail_fast,
+    )
+
+
+_LIMITS = (
+    click.option(
+        "-j", "--jobs", type=int, help="Launches at a time. Default: processors and memory."
+    ),
+    click.option(
+        "--timeout", type=float, default=900.0, show_default=True, help="Seconds a launch."
+    ),
+    click.option(
+        "--memory", type=float, default=8.0, show_default=True, help="GiB a launch may allocate."
+    ),
+    click.option(
+        "--retries",
+        type=int,
+        default=1,
+        show_default=True,
+        help="Further tries after a process died.",
+    ),
+    click.option(
+        "--fail-fast/--keep-going",
+        help="Stop at the first failure, or build the rest (the default).",
+    ),
+)
+
+
 @click.command("build")
 @store_option
-@plan_options
-@selection_options
-@kernels_option
-@click.option("-j", "--jobs", type=int, help="Launches at a time. Default: processors and memory.")
-@click.option("--timeout", type=float, default=900.0, show_default=True, help="Seconds a launch.")
-@click.option(
-    "--memory", type=float, default=8.0, show_default=True, help="GiB a launch may allocate."
-)
-@click.option(
-    "--retries", type=int, default=1, show_default=True, help="Further tries after a process died."
-)
-@click.option(
-    "--fail-fast/--keep-going",
-    help="Stop at the first failure, or build the rest (the default).",
-)
+@request_options
+@gathered("limits", _LIMITS, _make_limits)
 @click.option(
     "--device",
     multiple=True,
@@ -62,15 +83,8 @@ _INTERRUPTED = 130
 @json_option
 def command(
     store: Path | None,
-    manifest: tuple[str, ...],
-    key: tuple[str, ...],
-    selection: Selection,
-    kernels: str | None,
-    jobs: int | None,
-    timeout: float,
-    memory: float,
-    retries: int,
-    fail_fast: bool,
+    request: Request,
+    limits: Limits,
     device: tuple[str, ...],
     check: bool,
     plain: bool,
@@ -83,22 +97,9 @@ def command(
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _stop)
     output = Output(json=as_json)
-    for name, value in (
-        ("--jobs", 1 if jobs is None else jobs),
-        ("--timeout", timeout),
-        ("--memory", memory),
-    ):
-        positive(name, value)
-    plan, pins = make_plan(manifest, selection, key, output)
+    plan, pins = make_plan(request, output)
     place = writable_store(store)
-    toolbox = make_toolbox(plan, pins, kernels, device, output)
-    limits = Limits(
-        workers=jobs or default_workers(),
-        timeout=timeout,
-        memory=int(memory * (1 << 30)),
-        retries=max(retries, 0),
-        fail_fast=fail_fast,
-    )
+    toolbox = make_toolbox(plan, pins, request, output, device)
     progress = make_progress(output, plain=plain)
     report = build(plan, place, toolbox, limits, progress, started)
     _show(output, report, place)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from mono_build.cli.options import SELECTION, gathered, make_selection
 from mono_build.cli.output import Output
-from mono_build.errors import NotFound, UsageError
+from mono_build.errors import NotFound
 from mono_build.manifest import manifest_for, plan_for, ready_manifests
 from mono_build.plan import BuildPlan, Pins, Selection
 from mono_build.targets import check_devices
@@ -26,8 +26,6 @@ from mono_build.toolchain import (
 )
 from mono_runtime.launch_key import LaunchKey
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 def _manifests(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     ready = [CompletionItem(n) for n in ready_manifests() if n.startswith(incomplete)]
@@ -35,46 +33,68 @@ def _manifests(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return [*ready, CompletionItem(incomplete, type="file")]
 
 
-def plan_options(function: F) -> F:
-    """``--manifest`` and ``--key``: what to plan, besides the selection."""
-    manifest = click.option(
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be planned and from which kernels, as the command line says it.
+
+    Attributes:
+        manifests: files and names of ready ones; empty for the standard deployment.
+        selection: what narrows or overrides them.
+        keys: beginnings of key digests that a launch must have; empty for all.
+        kernels: ``--kernels``, or None for the default.
+    """
+
+    manifests: tuple[str, ...]
+    selection: Selection
+    keys: tuple[str, ...]
+    kernels: str | None
+
+
+kernels_option = click.option(
+    "--kernels",
+    metavar="SOURCE",
+    help="'installed', 'vllm==0.33.0', or the path of a wheel or tree."
+    " Default: installed when present, else the pinned wheel.",
+)
+_REQUEST = (
+    click.option(
         "--manifest",
         multiple=True,
         metavar="FILE|NAME",
         shell_complete=_manifests,
         help="A manifest file, or the name of a ready one. Repeatable; they are merged.",
-    )
-    key = click.option(
+    ),
+    click.option(
         "--key",
         multiple=True,
         metavar="DIGEST",
         help="Only launches whose key begins so. Repeatable.",
-    )
-    return manifest(key(function))
+    ),
+    *SELECTION,
+    kernels_option,
+)
 
 
-def kernels_option(function: F) -> F:
-    """``--kernels``."""
-    return click.option(
-        "--kernels",
-        metavar="SOURCE",
-        help="'installed', 'vllm==0.33.0', or the path of a wheel or tree."
-        " Default: installed when present, else the pinned wheel.",
-    )(function)
+def _make_request(
+    manifest: tuple[str, ...], key: tuple[str, ...], kernels: str | None, **selection: Any
+) -> Request:
+    return Request(manifest, make_selection(**selection), key, kernels)
 
 
-def make_plan(
-    manifests: tuple[str, ...], selection: Selection, keys: tuple[str, ...], output: Output
-) -> tuple[BuildPlan, Pins]:
+# The options of planning; the command takes ``request``.
+request_options = gathered("request", _REQUEST, _make_request)
+
+
+def make_plan(request: Request, output: Output) -> tuple[BuildPlan, Pins]:
     """The plan that options, manifests and the environment ask for, and the manifests' pins."""
-    selection = _with_arch(manifests, selection, output)
-    manifest = manifest_for(manifests, selection)
+    selection = _with_arch(request, output)
+    manifest = manifest_for(request.manifests, selection)
     plan = plan_for(manifest, selection)
-    if keys:
-        plan = BuildPlan(tuple(k for k in plan.keys if _begins(k, keys)))
+    if request.keys:
+        plan = BuildPlan(tuple(k for k in plan.keys if _begins(k, request.keys)))
         if not plan.keys:
             raise NotFound(
-                f"no planned launch has a key that begins with {' or '.join(keys)}",
+                f"no planned launch has a key that begins with {' or '.join(request.keys)}",
                 fix="mono-build plan --json shows the keys",
             )
     for arch in dict.fromkeys(k.arch for k in plan.keys):
@@ -85,9 +105,10 @@ def make_plan(
     return plan, manifest.pins
 
 
-def _with_arch(manifests: tuple[str, ...], selection: Selection, output: Output) -> Selection:
+def _with_arch(request: Request, output: Output) -> Selection:
     """Without an explicit architecture the environment names it, then the GPUs of this machine."""
-    if selection.archs or manifests:
+    selection = request.selection
+    if selection.archs or request.manifests:
         return selection
     named = environment_arch(os.environ)
     arch = named or device_arch(os.environ)
@@ -104,19 +125,17 @@ def _begins(key: LaunchKey, prefixes: tuple[str, ...]) -> bool:
 
 
 def make_toolbox(
-    plan: BuildPlan, pins: Pins, kernels: str | None, devices: tuple[str, ...], output: Output
+    plan: BuildPlan,
+    pins: Pins,
+    request: Request,
+    output: Output,
+    devices: tuple[str, ...] = (),
 ) -> Toolbox:
     """The tools for ``plan``, checked against the pins; `MonoError`s say what is missing."""
     check_devices(devices, tuple(dict.fromkeys(k.arch for k in plan.keys)))
     toolchain = identify(os.environ)
-    toolbox = Toolbox(toolchain, kernels, devices, os.environ, output.note)
+    toolbox = Toolbox(toolchain, request.kernels, devices, os.environ, output.note)
     for name in dict.fromkeys(k.family for k in plan.keys):
         source = toolbox.source(name)
         check_pins(pins, toolchain, source.version)
     return toolbox
-
-
-def positive(name: str, value: float) -> None:
-    """Refuse a limit that is not positive."""
-    if value <= 0:
-        raise UsageError(f"{name} must be positive, not {value:g}")

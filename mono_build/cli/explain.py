@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from mono_build.assessment import assess
-from mono_build.cli.building import kernels_option, make_plan, make_toolbox, plan_options
-from mono_build.cli.options import json_option, open_store, selection_options, store_option
+from mono_build.cli.building import Request, make_plan, make_toolbox, request_options
+from mono_build.cli.options import json_option, open_store, store_option
 from mono_build.cli.output import Output, amount, named
 from mono_build.compile.direct import Difference, Freshness
-from mono_build.plan import Selection
 from mono_runtime.launch_key import LaunchKey
 
 _SHORT = 12
@@ -20,23 +19,14 @@ _SHORT = 12
 
 @click.command("explain")
 @store_option
-@plan_options
-@selection_options
-@kernels_option
+@request_options
 @json_option
-def command(
-    store: Path | None,
-    manifest: tuple[str, ...],
-    key: tuple[str, ...],
-    selection: Selection,
-    kernels: str | None,
-    as_json: bool,
-) -> None:
+def command(store: Path | None, request: Request, as_json: bool) -> None:
     """Say for each planned launch whether the store's is current, and which inputs changed if not."""
     output = Output(json=as_json)
     reader = open_store(store)
-    plan, pins = make_plan(manifest, selection, key, output)
-    toolbox = make_toolbox(plan, pins, kernels, (), output)
+    plan, pins = make_plan(request, output)
+    toolbox = make_toolbox(plan, pins, request, output)
     found = assess(reader.path, plan, reader.index.by_key(), toolbox)
     for reason, keys in _grouped(found.stale).items():
         for launch in keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,35 +52,54 @@ def json_option(function: F) -> F:
     )
 
 
-def selection_options(function: F) -> F:
-    """``--arch --tp --family --launch --rows``, each repeatable; the command takes ``selection``."""
-    options = (
-        click.option("--arch", multiple=True, shell_complete=_archs, help="gfx942 or gfx950."),
-        click.option("--tp", multiple=True, type=int, help="Tensor-parallel size."),
-        click.option("--family", multiple=True, shell_complete=_families, help="Model family."),
-        click.option(
-            "--launch", multiple=True, shell_complete=_launches, help="Launch of a family."
-        ),
-        click.option("--rows", multiple=True, type=int, help="Step width (tokens)."),
-    )
+def gathered(
+    name: str, options: Sequence[Callable[[Any], Any]], make: Callable[..., Any]
+) -> Callable[[F], F]:
+    """A decorator that adds ``options`` to a command and passes ``make`` of their values as ``name``."""
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        archs = tuple(parse_architecture(a).name for a in kwargs.pop("arch"))
-        selection = Selection(
-            archs=tuple(dict.fromkeys(archs)),
-            tps=kwargs.pop("tp"),
-            families=kwargs.pop("family"),
-            rows=kwargs.pop("rows"),
-            launches=kwargs.pop("launch"),
-        )
-        return function(*args, selection=selection, **kwargs)
+    def decorate(function: F) -> F:
+        present = list(getattr(function, "__click_params__", []))
 
-    wrapped.__doc__ = function.__doc__
-    wrapped.__name__ = getattr(function, "__name__", "command")
-    wrapped.__click_params__ = list(getattr(function, "__click_params__", []))  # type: ignore[attr-defined]
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            values = {p: kwargs.pop(p) for p in own}
+            return function(*args, **{name: make(**values)}, **kwargs)
+
+        wrapped.__doc__ = function.__doc__
+        wrapped.__name__ = getattr(function, "__name__", "command")
+        wrapped.__click_params__ = list(present)  # type: ignore[attr-defined]
+        decorated: Any = wrapped
+        for option in reversed(options):
+            decorated = option(decorated)
+        own = [p.name for p in decorated.__click_params__[len(present) :]]
+        made: F = decorated
+        return made
+
+    return decorate
+
+
+SELECTION = (
+    click.option("--arch", multiple=True, shell_complete=_archs, help="gfx942 or gfx950."),
+    click.option("--tp", multiple=True, type=int, help="Tensor-parallel size."),
+    click.option("--family", multiple=True, shell_complete=_families, help="Model family."),
+    click.option("--launch", multiple=True, shell_complete=_launches, help="Launch of a family."),
+    click.option("--rows", multiple=True, type=int, help="Step width (tokens)."),
+)
+
+
+def make_selection(
+    arch: tuple[str, ...],
+    tp: tuple[int, ...],
+    family: tuple[str, ...],
+    launch: tuple[str, ...],
+    rows: tuple[int, ...],
+) -> Selection:
+    """The selection of `SELECTION`'s options; architectures are checked and normalised."""
+    archs = dict.fromkeys(parse_architecture(a).name for a in arch)
+    return Selection(archs=tuple(archs), tps=tp, families=family, rows=rows, launches=launch)
+
+
+# ``--arch --tp --family --launch --rows``, each repeatable; the command takes ``selection``.
+selection_options = gathered("selection", SELECTION, make_selection)
 
 
 def writable_store(store: Path | None) -> Path:

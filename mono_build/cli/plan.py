@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from mono_build.assessment import assess
-from mono_build.cli.building import kernels_option, make_plan, make_toolbox, plan_options
-from mono_build.cli.options import json_option, selection_options, store_option, writable_store
+from mono_build.cli.building import Request, make_plan, make_toolbox, request_options
+from mono_build.cli.options import json_option, readable_store, store_option
 from mono_build.cli.output import Output, amount, named
-from mono_build.plan import BuildPlan, Pins, Selection
+from mono_build.plan import BuildPlan, Pins
 from mono_runtime.errors import MonoError, StoreMissing
 from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import StoreReader
@@ -22,28 +22,18 @@ _STATES = {"absent": COMPILE, "damaged": COMPILE, "changed": UNKNOWN}
 
 @click.command("plan")
 @store_option
-@plan_options
-@selection_options
-@kernels_option
+@request_options
 @click.option("--list", "listed", is_flag=True, help="List every launch key, not only the counts.")
 @json_option
-def command(
-    store: Path | None,
-    manifest: tuple[str, ...],
-    key: tuple[str, ...],
-    selection: Selection,
-    kernels: str | None,
-    listed: bool,
-    as_json: bool,
-) -> None:
+def command(store: Path | None, request: Request, listed: bool, as_json: bool) -> None:
     """List what would be built, with counts by family and launch.
 
     A launch is to `compile`, to `reuse` (its direct key is in the store), or `unknown`: its inputs
     changed, and only a trace can tell whether its code did.
     """
     output = Output(json=as_json)
-    plan, pins = make_plan(manifest, selection, key, output)
-    states = _states(plan, pins, kernels, writable_store(store), output)
+    plan, pins = make_plan(request, output)
+    states = _states(plan, pins, request, readable_store(store), output)
     if listed:
         rows = [(k.digest.removeprefix("sha256:")[:12], states[k], named(k)) for k in plan.keys]
         output.table(("key", "state", "launch"), rows)
@@ -61,7 +51,7 @@ def command(
 
 
 def _states(
-    plan: BuildPlan, pins: Pins, kernels: str | None, store: Path, output: Output
+    plan: BuildPlan, pins: Pins, request: Request, store: Path, output: Output
 ) -> dict[LaunchKey, str]:
     try:
         entries = StoreReader.open(store).index.by_key()
@@ -70,7 +60,7 @@ def _states(
     if not any(k in entries for k in plan.keys):
         return dict.fromkeys(plan.keys, COMPILE)
     try:
-        toolbox = make_toolbox(plan, pins, kernels, (), output)
+        toolbox = make_toolbox(plan, pins, request, output)
         found = assess(store, plan, entries, toolbox)
     except MonoError as error:
         # A plan can be read where nothing can be built; what is in the store is then unknown.
