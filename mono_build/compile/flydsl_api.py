@@ -8,6 +8,7 @@ Version 0.5 splits the work into ``prepare`` and ``compile``; 0.4 has ``compile`
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +22,13 @@ from mono_build.compile.lowered import (
     Signature,
     TracedLaunch,
 )
-from mono_build.errors import ExtractionError, ToolchainError
+from mono_build.errors import ExtractionError, LaunchError, ToolchainError
 
 Decision = Callable[[TracedLaunch], bool]
+# What FlyDSL 0.4.2 to 0.5 acts on (compiler/backends/rocm.py, compiler/kernel_function.py); it ignores
+# every other name, so a misspelt one would change nothing unsaid. Tracing hints are left out: an
+# instrumented launch has an argument more than its plan.
+HINTS = ("fast_fp_math", "fastmath", "llvm_options", "unsafe_fp_math", "waves_per_eu")
 
 
 class _Finished(BaseException):
@@ -81,12 +86,23 @@ def compile_launch(
         wanted: called once with the traced IR; False ends without lowering (and returns None).
     """
     names = signature(launcher)
+    _check_hints(launcher)
     with _intercepted(names, wanted):
         try:
             launcher(**arguments)
         except _Finished as finished:
             return finished.lowered
     raise ToolchainError("FlyDSL returned without compiling; is COMPILE_ONLY honoured?")
+
+
+def _check_hints(launcher: Any) -> None:
+    for name in launcher._effective_compile_hints():
+        if name not in HINTS:
+            near = difflib.get_close_matches(name, HINTS, n=1)
+            raise LaunchError(
+                f"the launcher has the compile hint {name!r}, which builds do not have",
+                fix=f"did you mean {near[0]}?" if near else f"known: {', '.join(HINTS)}",
+            )
 
 
 @contextmanager

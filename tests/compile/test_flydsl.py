@@ -138,6 +138,19 @@ def test_an_argument_that_decides_whether_to_launch_is_refused(tmp_path: Path) -
     assert "the host function branches (llvm.cond_br)" in failure["what"]
 
 
+def test_a_compile_hint_changes_the_key_and_a_misspelt_one_is_refused(tmp_path: Path) -> None:
+    path = _manifest(tmp_path, "gfx950", "computed", "hinted", "misspelt")
+    store = tmp_path / "s"
+    arguments = ["build", "--store", str(store), "--manifest", path, "--json"]
+    result = run(arguments, environment(tmp_path))
+    assert result.code == 1
+    assert (result.json["compiled"], result.json["reused"], result.json["failed"]) == (2, 0, 1)
+    failure = result.json["failures"][0]["failure"]
+    assert "the compile hint 'fast_fp_maths'" in failure["what"]
+    assert failure["fix"] == "did you mean fast_fp_math?"
+    assert artefact(store, "hinted").ir != artefact(store, "computed").ir
+
+
 def test_llvms_abort_costs_one_launch(tmp_path: Path) -> None:
     path = _manifest(tmp_path, "gfx942", "unselectable", "computed")
     result = run(

@@ -34,6 +34,8 @@ class Probe(Family):
         _spec("chain"),
         _spec("resident", persistent=True),
         _spec("conditional"),
+        _spec("hinted"),
+        _spec("misspelt"),
         _spec("unselectable"),
     )
 

@@ -62,6 +62,20 @@ def computed(build: Build) -> object:
     return launch
 
 
+def hinted(build: Build) -> object:
+    """`computed` with a compile hint that changes its code."""
+    launch = computed(build)
+    launch.compile_hints = {"fast_fp_math": True}
+    return launch
+
+
+def misspelt(build: Build) -> object:
+    """`computed` with a hint that FlyDSL would ignore in silence."""
+    launch = computed(build)
+    launch.compile_hints = {"fast_fp_maths": True}
+    return launch
+
+
 def chain(build: Build) -> object:
     """Two dispatches; the second runs on what is left after ``skip`` elements."""
     add, block = _kernel(f"probe_chain_{build.block}", build.block), build.block
