@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from mono_runtime.errors import MonoError
 
+# The exit code of a command that Ctrl-C or SIGTERM ended: 128 and SIGINT's number, as shells count.
+INTERRUPTED = 130
+
 
 class UsageError(MonoError):
     """The command line or the environment asks for something that cannot be meant."""

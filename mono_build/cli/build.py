@@ -17,14 +17,12 @@ from mono_build.cli.options import gathered, json_option, store_option, writable
 from mono_build.cli.output import Output, amount, duration, named, styled
 from mono_build.cli.progress import make_progress
 from mono_build.compile.job import Outcome
-from mono_build.errors import UsageError
+from mono_build.errors import INTERRUPTED, UsageError
 from mono_build.limits import Limits
 from mono_build.machine import default_workers
 from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
 from mono_build.toolbox import Toolbox
-
-_INTERRUPTED = 130
 
 
 def _make_limits(
@@ -114,7 +112,7 @@ def command(
     output.data(answer)
     if report.interrupted:
         output.note("interrupted; what was finished is in the store, the same command goes on")
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if report.failures or report.not_started else 0
 
 

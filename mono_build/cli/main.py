@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from mono_build import __version__
 from mono_build.cli.output import Output
-from mono_build.errors import UsageError
+from mono_build.errors import INTERRUPTED, UsageError
 from mono_runtime.errors import MonoError
 
 # In the order in which `--help` lists them; each is a module of this package with a ``command``.
@@ -32,7 +32,6 @@ COMMANDS = (
     "doctor",
 )
 _MODULES = {"import": "import_"}
-_INTERRUPTED = 130
 _HELP = """Compile an LLM server's FlyDSL launches into a store, with no GPU.
 
 Without a command, options mean `build`: mono-build --arch gfx950 --tp 4
@@ -71,10 +70,20 @@ class _Commands(click.Group):
         return items
 
 
-@click.command(cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=_Commands,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(__version__, prog_name="mono-build", message="%(prog)s %(version)s")
-def cli() -> None:
-    """The group itself does nothing."""
+@click.pass_context
+def cli(ctx: click.Context) -> int:
+    """The group itself does nothing; without a command it says what there is."""
+    if ctx.invoked_subcommand is None:
+        Output().note(ctx.get_help())
+        return UsageError.exit_code
+    return 0
 
 
 def main(args: list[str] | None = None) -> None:
@@ -96,7 +105,7 @@ def run(args: list[str]) -> int:
         return UsageError.exit_code
     except (click.Abort, KeyboardInterrupt):
         output.note("interrupted")
-        return _INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has seen enough; what is left in the buffer must not complain.
         sys.stdout = None

@@ -268,6 +268,15 @@ def test_a_terminal_gets_a_bar_and_colours_and_no_color_is_honoured(
     assert "\x1b[3" not in plain.replace("\x1b[?25", "")
 
 
+def test_without_arguments_the_help_is_printed_and_nothing_is_built(home: Path) -> None:
+    result = run([], environment(home))
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: mono-build [OPTIONS] ")
+    assert "error" not in result.err
+    asked = run(["--help"], environment(home))
+    assert (asked.code, asked.out, asked.err) == (0, result.err, "")
+
+
 def test_the_version_is_the_packages(home: Path) -> None:
     import mono_runtime
 
