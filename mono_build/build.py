@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from mono_build.assessment import Assessment, assess
-from mono_build.compile.coordinator import Event, run_session
+from mono_build.compile.coordinator import Event, SessionDied, run_session
 from mono_build.compile.failures import describe
-from mono_build.compile.job import FAILED, Job, Outcome, SessionContext
+from mono_build.compile.job import FAILED, Failure, Job, Outcome, SessionContext
 from mono_build.limits import Limits
 from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
-from mono_build.store.locks import BUILDER
+from mono_build.store.journal import Journal
 from mono_build.store.writer import StoreWriter
 from mono_build.toolbox import Toolbox
 from mono_runtime.artefact import Artefact
@@ -64,7 +64,7 @@ def build(
     began = time.monotonic() if started is None else started
     index, unreadable = _published(store)
     assessment = assess(store, plan, index.by_key(), toolbox)
-    if assessment.stale or unreadable or (store / BUILDER).exists():
+    if assessment.stale or unreadable or Journal(store).entries():
         with StoreWriter(store) as writer:
             _Build(plan, writer, toolbox, limits, progress, report).run()
     else:
@@ -151,21 +151,37 @@ class _Build:
             stopped, failed = False, set[str | None]()
             jobs = self._jobs(family, tuple(group))
             context = self._context(family, arch, jobs)
-            with (
-                self._toolbox.environment(family, arch) as environment,
-                closing(run_session(context, environment, self._toolbox.logs)) as events,
-            ):
-                for event in events:
+            try:
+                for event in self._session(context):
                     yield event
                     failure = event.outcome.failure if event.outcome else None
                     if event.outcome and failure:
                         failed.add(event.outcome.log)
                         stopped |= failure.fatal or self._limits.fail_fast
-            for job in jobs:
-                if job.log not in failed:
-                    Path(job.log).unlink(missing_ok=True)
+            finally:
+                for job in jobs:
+                    if job.log not in failed:
+                        Path(job.log).unlink(missing_ok=True)
             if stopped:
                 return
+
+    def _session(self, context: SessionContext) -> Iterator[Event]:
+        """The events of one session; if it dies, its other launches fail and the build goes on."""
+        left = {job.key: job for job in context.jobs}
+        logs = self._toolbox.logs
+        try:
+            with (
+                self._toolbox.environment(context.family, context.arch) as environment,
+                closing(run_session(context, environment, logs)) as events,
+            ):
+                for event in events:
+                    if event.outcome:
+                        left.pop(event.outcome.key, None)
+                    yield event
+        except SessionDied as error:
+            failure = Failure("died", str(error), error.fix)
+            for key in left:
+                yield Event("done", key, Outcome(key, FAILED, failure=failure, log=error.where))
 
     def _jobs(self, family: str, keys: tuple[LaunchKey, ...]) -> tuple[Job, ...]:
         known = self._toolbox.family(family)

@@ -25,6 +25,18 @@ EF_FEATURES = 0xF00
 # XNACK "any" and SRAMECC "any": the object runs with either setting.
 EF_ANY_FEATURE = 0x500
 NT_AMDGPU_METADATA = 32
+# What the readers raise on files that are no ELF, or an ELF with senseless numbers.
+_UNREADABLE = (
+    ELFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    MemoryError,
+    msgpack.UnpackException,
+)
 # The sections whose bytes a GPU reads: instructions, and descriptors with constants.
 MACHINE_SECTIONS = (".text", ".rodata")
 
@@ -63,7 +75,7 @@ def parse(data: bytes) -> ParsedObject:
         sections = {s: file.get_section_by_name(s) for s in MACHINE_SECTIONS}
         content = {s: section.data() for s, section in sections.items() if section is not None}
         notes = [_kernel(k) for k in _metadata(file).get("amdhsa.kernels", [])]
-    except (ELFError, ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+    except _UNREADABLE as error:
         raise ObjectMismatch(f"not a readable AMDGPU ELF: {error}") from error
     if not notes or not content.get(".text"):
         raise ObjectMismatch("the ELF holds no kernel")

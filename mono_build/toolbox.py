@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from mono_build.compile.direct import Current
@@ -24,12 +25,20 @@ from mono_build.sources import (
     resolve_kernels,
 )
 from mono_build.toolchain import Toolchain, code_environment, toolkit, worker_environment
-from mono_runtime.inputs import pairs
+from mono_build.toolchain.hashing import tree_digest
+from mono_runtime.inputs import Pairs, pairs
 from mono_runtime.launch_key import LaunchKey
 
 # The distribution of the built-in families; ``--kernels`` says where it comes from.
 ENGINE = "vllm"
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
+# Our code whose change can change an artefact.
+_DECIDING = (
+    "mono_build/compile/*.py",
+    "mono_build/families/*.py",
+    "mono_build/elf.py",
+    "mono_runtime/*.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,10 @@ class Toolbox:
         self._helpers = self._helpers or find_helpers()
         return self._helpers
 
+    def toolchain_facts(self) -> tuple[tuple[str, Pairs], ...]:
+        """The tools of `Inputs.toolchain`, this project's own code among them."""
+        return tuple(sorted([*self.toolchain.facts(), ("builder", _builder_facts())]))
+
     def code_environment(self, name: str) -> dict[str, str]:
         """The variables that are set and change a family's code."""
         return code_environment(self.environ, self.family(name).environment)
@@ -100,7 +113,7 @@ class Toolbox:
             root = self.source(name).root
             roots = SourceRoots(root, family.packages, helpers.root if helpers else None)
             self._currents[name] = Current(
-                self.toolchain.facts(),
+                self.toolchain_facts(),
                 pairs(self.code_environment(name)),
                 lambda paths: current_sources(paths, roots, self._digests),
             )
@@ -114,7 +127,7 @@ class Toolbox:
             kernel_facts=dict(source.facts()),
             helper_root=str(helpers.root) if helpers else None,
             helper_facts=dict(helpers.facts()) if helpers else {},
-            toolchain={tool: dict(facts) for tool, facts in self.toolchain.facts()},
+            toolchain={tool: dict(facts) for tool, facts in self.toolchain_facts()},
             environment=self.code_environment(name),
         )
 
@@ -138,7 +151,15 @@ class Toolbox:
     def log_file(self, key: LaunchKey) -> Path:
         """Where the compiler's output of one launch goes."""
         short = key.digest.removeprefix("sha256:")[:12]
-        return self.logs / f"{key.family}-{key.launch}-{key.arch}-{short}.log"
+        return self.logs / f"{key.family}-{key.launch}-{key.arch}-{short}-{os.getpid()}.log"
+
+
+@cache
+def _builder_facts() -> Pairs:
+    """The digest of our modules that decide what is kept of a launch; of no other release's number."""
+    chosen = [p for pattern in _DECIDING for p in _PACKAGE_ROOT.glob(pattern)]
+    files = {p.relative_to(_PACKAGE_ROOT).as_posix(): p for p in chosen}
+    return pairs({"sha256": tree_digest(files)})
 
 
 def _log_directory(cache: Path) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +23,13 @@ from mono_runtime.launch_key import LaunchKey
 
 # A stopped session ends its workers and leaves; after this many seconds it is killed.
 _STOP_SECONDS = 10.0
+# The line of a traceback that says what happened.
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|PoolWarning|Pool): ?.*\Z")
 _SESSION = "from mono_build.compile.session import main; main()"
+
+
+class SessionDied(ToolchainError):
+    """A session ended before its jobs were done; other sessions may still work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ def run_session(
     """Start a session and yield its events until it ends; closing the iterator stops it.
 
     Raises:
-        ToolchainError: the session itself died; its log is kept in ``logs``.
+        SessionDied: the session itself died; its log is kept in ``logs``.
     """
     directory = Path(tempfile.mkdtemp(prefix="mono-build-"))
     log = logs / f"session-{os.getpid()}.log"
@@ -77,22 +86,45 @@ def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, Non
             event = _event(json.loads(line))
             ended = ended or event.kind == "end"
             yield event
+    except (GeneratorExit, KeyboardInterrupt):
+        # Our own stop: there is nothing to find out from the log.
+        ended = True
+        raise
+    except json.JSONDecodeError:
+        # It was killed in the middle of a line.
+        ended = False
     finally:
-        try:
-            # Closes its input, which is the word to stop, and takes what it still says.
-            process.communicate(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-    if ended:
-        log.unlink(missing_ok=True)
-    else:
-        words = log.read_text(errors="replace").strip().splitlines()
-        raise ToolchainError(
-            f"the compile session ended early: {words[-1] if words else 'no message'}",
+        _stop(process)
+        if ended:
+            log.unlink(missing_ok=True)
+    if not ended:
+        raise SessionDied(
+            f"the compile session ended early: {_reason(log)}",
             where=str(log),
             fix="mono-build doctor shows whether FlyDSL can be used here",
         )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    try:
+        # Closes its input, which is the word to stop, and takes what it still says.
+        process.communicate(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+    # A session that died leaves its fork server and workers; they are of its process group.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _reason(log: Path) -> str:
+    """The last exception in a session's log, or its last line, or that there is none."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    except OSError:
+        return "no message"
+    named = [line for line in lines if _EXCEPTION.match(line)]
+    return next(iter([*reversed(named), *reversed([line for line in lines if line])]), "no message")
 
 
 def _event(value: Json) -> Event:

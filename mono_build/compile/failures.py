@@ -11,6 +11,8 @@ from mono_build.store.errors import StoreFull
 from mono_runtime.errors import MonoError, StoreError
 
 _SHORT = 600
+# Begins a log line about a lock, which is never why a launch failed.
+WAITING = "mono-build: waiting:"
 
 
 def describe(error: BaseException) -> Failure:
@@ -34,12 +36,19 @@ _MORE_MEMORY = "allow more with --memory, or run fewer launches at a time with -
 def died(exit_code: int | None) -> Failure:
     """The failure of a worker whose process ended on its own."""
     if exit_code is not None and exit_code < 0:
-        name = signal.Signals(-exit_code).name
-        if name == "SIGKILL":
+        if exit_code == -signal.SIGKILL:
             what = "the compile was killed (out of memory?)"
             return Failure("memory", what, _MORE_MEMORY, abnormal=True)
-        return Failure("died", f"the compile died of {name}", abnormal=True)
+        return Failure("died", f"the compile died of {_signal_name(-exit_code)}", abnormal=True)
     return Failure("died", f"the compile ended its process (exit code {exit_code})", abnormal=True)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Real-time signals have numbers only.
+        return f"signal {number}"
 
 
 def with_last_words(what: str, log: Path) -> str:
@@ -48,7 +57,7 @@ def with_last_words(what: str, log: Path) -> str:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     except OSError:
         return what
-    lines = [line for line in lines if line]
+    lines = [line for line in lines if line and not line.startswith(WAITING)]
     words = next((line for line in lines if "LLVM ERROR" in line), lines[-1] if lines else "")
     return f"{what}: {words[:_SHORT]}" if words else what
 

@@ -120,6 +120,7 @@ def _intercepted(names: Signature, wanted: Decision) -> Iterator[None]:
         original_prepare = compiler.prepare
 
         def prepare(module: Any, **kwargs: Any) -> Any:
+            _refuse_linking(module, kwargs.get("link_libs"))
             asm, config = original_prepare(module, **kwargs)
             _decide(wanted, asm, config.fragments, config.llvm_opts)
             return asm, config
@@ -139,6 +140,7 @@ def _compile_04(jit_function: Any, wanted: Decision, lower: Callable[..., None])
     """0.4's single step: derive what 0.5's ``prepare`` gives, decide, then lower."""
 
     def compile_(module: Any, *, arch: str = "", **kwargs: Any) -> None:
+        _refuse_linking(module, kwargs.get("link_libs"))
         hints = jit_function.CompilationContext.get_compile_hints()
         backend = jit_function.get_backend(arch=arch)
         config = jit_function._pipeline_fragments_for_mode(backend, compile_hints=hints)
@@ -147,6 +149,23 @@ def _compile_04(jit_function: Any, wanted: Decision, lower: Callable[..., None])
         lower(module, arch=arch, **kwargs)
 
     return compile_
+
+
+def _refuse_linking(module: Any, libraries: object) -> None:
+    """Raise for launches that need more than their code object: a plan has no place for it."""
+    if libraries:
+        raise ExtractionError(
+            "the launch links bitcode libraries, whose content no key would see",
+            fix="inline what it needs from them",
+        )
+    for operation in module.body.operations:
+        if operation.operation.name == "gpu.module" and (
+            "offloadingHandler" in operation.operation.attributes
+        ):
+            raise ExtractionError(
+                "the launch initialises its module after loading (post-load processors)",
+                fix="pass what the module needs as arguments",
+            )
 
 
 def _decide(wanted: Decision, asm: str, fragments: list[str], options: object) -> None:

@@ -6,7 +6,7 @@ import gc
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from mono_build.compile.direct import BUILD_FORMAT, Current
 from mono_build.compile.job import SessionContext
@@ -33,8 +33,8 @@ class LoadedFamily:
 
     context: SessionContext
     family: Family
-    compiler: ModuleType
     importer: KernelImporter
+    compiler: Any = None
     error: Exception | None = None
 
     @property
@@ -66,7 +66,6 @@ class LoadedFamily:
 def load(context: SessionContext) -> LoadedFamily:
     """Import the kernels of ``context``; an error in them is kept, not raised."""
     family = find_family(context.family)
-    compiler = importlib.import_module(family.compiler)
     source = KernelSource(family.source, Path(context.kernel_root), "", "")
     helpers = None
     if context.helper_root is not None:
@@ -75,11 +74,10 @@ def load(context: SessionContext) -> LoadedFamily:
             context.helper_facts["version"],
             Path(context.helper_root),
         )
-    loaded = LoadedFamily(
-        context, family, compiler, kernel_importer(source, family.packages, helpers)
-    )
+    loaded = LoadedFamily(context, family, kernel_importer(source, family.packages, helpers))
     try:
-        compiler.load_compiler()
+        loaded.compiler = importlib.import_module(family.compiler)
+        loaded.compiler.load_compiler()
         for module in family.modules():
             importlib.import_module(module)
         # What the modules import is worked out here once, and not again in every forked worker.

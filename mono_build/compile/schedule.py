@@ -20,6 +20,7 @@ class Schedule:
         self._postponed: list[Job] = []
         self._twins: list[str] = []
         self._lock_timeout = lock_timeout
+        self._dropped = False
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._postponed)
@@ -44,14 +45,17 @@ class Schedule:
 
     def postpone(self, job: Job) -> None:
         """Another builder has ``job``'s key: try it again when nothing else is left."""
-        self._postponed.append(job)
+        if not self._dropped:
+            self._postponed.append(job)
 
     def again(self, job: Job) -> None:
         """Try ``job`` once more, before the others."""
-        self._waiting.insert(0, job)
+        if not self._dropped:
+            self._waiting.insert(0, job)
 
     def drop(self) -> list[Job]:
-        """Give up everything that has not started."""
+        """Give up everything that has not started, and whatever would start again."""
+        self._dropped = True
         dropped = [*self._waiting, *self._postponed]
         self._waiting, self._postponed = [], []
         return dropped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
@@ -14,13 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mono_build import elf
-from mono_build.compile import direct, extract
-from mono_build.compile.failures import describe
+from mono_build.compile import direct, extract, failures
 from mono_build.compile.job import BUSY, COMPILED, FAILED, REUSED, Job, Outcome
 from mono_build.compile.loaded import LoadedFamily
-from mono_build.compile.lowered import LoweredLaunch, TracedLaunch
+from mono_build.compile.lowered import LoweredLaunch, Signature, TracedLaunch
 from mono_build.residency import prove_residency
-from mono_build.store.locks import KeyLock
+from mono_build.store.locks import KeyLock, Waiting
 from mono_build.store.writer import StoreWriter
 from mono_build.targets import TARGETS, devices_for
 from mono_runtime.artefact import Artefact
@@ -29,6 +29,10 @@ from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
 from mono_runtime.oci import parse_json
 
+# linux/prctl.h
+_PR_SET_PDEATHSIG = 1
+# What still acts on a launch after it was traced.
+_LOWERING_TOOLS = ("bitcode", "builder", "flydsl", "linker")
 # Seconds beyond its own time limit after which a worker whose session died ends itself.
 _ORPHAN_GRACE = 60
 
@@ -36,15 +40,15 @@ _ORPHAN_GRACE = 60
 def build(loaded: LoadedFamily, job: Job) -> Outcome:
     """Build ``job``; every failure becomes an `Outcome`, only the process's death does not."""
     start = time.monotonic()
-    _limit(loaded.context.memory, loaded.context.timeout)
-    _redirect_output(Path(job.log))
     try:
+        _limit(loaded.context.memory, loaded.context.timeout + job.wait)
+        _redirect_output(Path(job.log))
         with StoreWriter(Path(loaded.context.store)) as store:
             outcome = _locked(loaded, job, store)
     except (Exception, SystemExit) as error:
         # Into the launch's log, which standard error is by now.
         traceback.print_exception(error)
-        outcome = Outcome(job.key, FAILED, failure=describe(error), log=job.log)
+        outcome = Outcome(job.key, FAILED, failure=failures.describe(error), log=job.log)
     return _with_usage(outcome, start)
 
 
@@ -73,8 +77,9 @@ def _holding(store: Path, digest: str, wait: float) -> Iterator[str | None]:
         lock.release()
 
 
-def _report_wait(waiting: object) -> None:
-    os.write(1, f"waiting: {waiting}\n".encode())
+def _report_wait(waiting: Waiting) -> None:
+    who = f"process {waiting.pid or 'unknown'}"
+    os.write(1, f"{failures.WAITING} {who} has had the lock, {waiting.waited:.0f} s\n".encode())
 
 
 @dataclass(slots=True)
@@ -106,9 +111,10 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
         inputs = loaded.inputs()
         decision.inputs = inputs.digest
         store.put_blob(canonical_json(inputs.to_json()))
-        decision.ir = _ir_digest(loaded, traced)
+        decision.ir = _ir_digest(loaded, traced, names, persistent)
         decision.lock = KeyLock(store.path, decision.ir)
-        decision.lock.acquire(timeout=loaded.context.timeout, on_wait=_report_wait)
+        # Half of the time is left for compiling it here, if who has it does not come to an end.
+        decision.lock.acquire(timeout=loaded.context.timeout / 2, on_wait=_report_wait)
         entry = store.lookup_ir(decision.ir)
         decision.earlier = _artefact_of(store, entry)
         decision.found = decision.earlier if _intact(store, entry) else None
@@ -116,6 +122,7 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
 
     if loaded.error is not None:
         raise loaded.error
+    persistent = _is_persistent(loaded, job)
     launcher = loaded.family.launcher(key)
     names = loaded.compiler.signature(launcher)
     parameters = [p for p in names.parameters if p != names.stream]
@@ -131,16 +138,25 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
     return Outcome(key, status, entry, traced=True, note=decision.note(entry, store))
 
 
-def _ir_digest(loaded: LoadedFamily, traced: TracedLaunch) -> str:
-    """The second level of the key: equal IR through the same pipeline and tools gives equal bytes."""
+def _ir_digest(
+    loaded: LoadedFamily, traced: TracedLaunch, names: Signature, persistent: bool
+) -> str:
+    """The second level of the key: what decides an artefact once its launch has been traced.
+
+    The IR has no parameter names and does not say whether workgroups wait for each other, and both
+    are part of the plan. Tools that act while tracing only (torch, Python) have done so.
+    """
     context = loaded.context
     return digest_json(
         {
             "ir": digest_of(traced.ir.encode()),
             "pipeline": list(traced.pipeline),
             "options": traced.options,
+            "parameters": list(names.parameters),
+            "stream": names.stream,
+            "persistent": persistent,
             "arch": context.arch,
-            "toolchain": context.toolchain,
+            "toolchain": {tool: context.toolchain[tool] for tool in _LOWERING_TOOLS},
             "environment": context.environment,
             "builder": direct.BUILD_FORMAT,
         }
@@ -190,14 +206,18 @@ def _keep(
     return entry
 
 
+def _is_persistent(loaded: LoadedFamily, job: Job) -> bool:
+    spec = loaded.family.spec(job.key.launch)
+    return spec is not None and spec.persistent
+
+
 def _artefact(
     loaded: LoadedFamily, job: Job, decision: _Decision, lowered: LoweredLaunch
 ) -> Artefact:
     target = TARGETS[job.key.arch]
     objects = {name: elf.parse(data) for name, data in lowered.binaries}
     extract.check_objects(objects, target)
-    spec = loaded.family.spec(job.key.launch)
-    plan = extract.launch_plan(lowered, objects, persistent=spec is not None and spec.persistent)
+    plan = extract.launch_plan(lowered, objects, persistent=_is_persistent(loaded, job))
     return Artefact(
         ir=decision.ir,
         arch=job.key.arch,
@@ -209,12 +229,14 @@ def _artefact(
     )
 
 
-def _limit(memory: int, timeout: float) -> None:
+def _limit(memory: int, seconds: float) -> None:
     if memory:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(timeout) + _ORPHAN_GRACE)
+    signal.alarm(int(seconds) + _ORPHAN_GRACE)
+    # prctl(2): this worker has nobody to report to once its fork server is gone.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         # If the machine runs out of memory, the kernel shall take the launch, not the session.
         Path("/proc/self/oom_score_adj").write_text("900")

@@ -261,3 +261,38 @@ def test_other_bytes_from_equal_ir_are_reported(home: Path, tmp_path: Path) -> N
     result = run(["build", "--store", str(store), "--manifest", plan, "--json"], variables)
     assert result.code == 0
     assert "equal IR and tools gave other bytes than before" in result.err
+
+
+def test_equal_ir_of_a_launch_that_waits_and_one_that_does_not_is_kept_apart(
+    home: Path, tmp_path: Path
+) -> None:
+    work = manifest(tmp_path / "work.yaml", {}, rows=[1])
+    resident = manifest(tmp_path / "resident.yaml", {"grid": [4]}, rows=[1], launch="resident")
+    orders = {}
+    for name, plans in (("one", (work, resident)), ("other", (resident, work))):
+        for plan in plans:
+            assert build(home, tmp_path / name, "--manifest", plan).code == 0
+        shown = run(
+            ["inspect", "--store", str(tmp_path / name), "--launch", "resident", "--json"],
+            environment(home),
+        ).json
+        assert shown["artefact"]["plan"]["persistent"] is True
+        orders[name] = run(
+            ["ls", "--store", str(tmp_path / name), "--json"], environment(home)
+        ).json
+    assert orders["one"]["index_digest"] == orders["other"]["index_digest"]
+
+
+def test_a_renamed_parameter_of_a_launcher_is_compiled_anew(home: Path, tmp_path: Path) -> None:
+    plan, store = manifest(tmp_path / "m.yaml", {}, rows=[1]), tmp_path / "store"
+    assert build(home, store, "--manifest", plan).code == 0
+    mine = tmp_path / "plugin"
+    shutil.copytree(PLUGIN, mine)
+    compiler = mine / "standin_compiler.py"
+    compiler.write_text(compiler.read_text().replace('"source", "target"', '"weights", "target"'))
+    variables = environment(home)
+    variables["PYTHONPATH"] = variables["PYTHONPATH"].replace(str(PLUGIN), str(mine))
+    result = run(["build", "--store", str(store), "--manifest", plan, "--json"], variables)
+    assert counts(result)[:3] == (1, 1, 1)
+    shown = run(["inspect", "--store", str(store), "--json"], variables).json
+    assert [a["name"] for a in shown["artefact"]["plan"]["arguments"]] == ["weights", "target"]

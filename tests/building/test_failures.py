@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import shlex
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from command import environment, manifest, run
+from command import command, environment, manifest, run
 
 
 @pytest.fixture
@@ -129,3 +135,97 @@ def test_a_broken_import_fails_every_launch_with_its_reason(home: Path, tmp_path
     assert kinds == {"import"}
     assert "a_module_that_is_not_there" in result.json["failures"][0]["failure"]["what"]
     assert not (tmp_path / "s" / "index.json").exists()
+
+
+def test_a_family_whose_process_cannot_start_fails_alone(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {}, rows=[1, 2, 3])
+    broken = tmp_path / "broken" / "standin_kernels"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "launches.py").write_text("import os\nos._exit(3)\n")
+    variables = environment(home)
+    variables["PYTHONPATH"] = f"{broken.parent}:{variables['PYTHONPATH']}"
+    result = run(["build", "--store", str(tmp_path / "s"), "--manifest", plan, "--json"], variables)
+    assert result.code == 1
+    assert (result.json["planned"], result.json["failed"]) == (3, 3)
+    assert "Traceback" not in result.err
+
+
+def killed_processes(pattern: str, directory: Path) -> list[int]:
+    """SIGKILL every process whose command line has ``pattern`` and whose directory is in ``directory``."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (process / "cmdline").read_bytes().decode(errors="replace")
+                if pattern in words and str(directory) in (process / "environ").read_text(
+                    errors="replace"
+                ):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found.append(int(process.name))
+    return found
+
+
+def alive(directory: Path) -> list[str]:
+    """Command lines of processes that were started with a home in ``directory``."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if f"TMPDIR={directory}" in (process / "environ").read_text(errors="replace"):
+                    words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if words:
+                        found.append(words)
+    return found
+
+
+@pytest.mark.parametrize("victim", ["mono_build.compile.session", "multiprocessing.forkserver"])
+def test_the_death_of_a_session_or_its_fork_server_is_survived(
+    home: Path, tmp_path: Path, victim: str
+) -> None:
+    plan = manifest(tmp_path / "m.yaml", {"pause": [1.0]}, rows=[1, 2, 3])
+    arguments = ["build", "--store", str(tmp_path / "s"), "--manifest", plan, "--json", "-j1"]
+    builder = subprocess.Popen(
+        command(*arguments), env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    locks = tmp_path / "s" / ".builder" / "locks"
+    end = time.monotonic() + 30
+    while not (locks.is_dir() and any(p.suffix == ".owner" for p in locks.iterdir())):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert killed_processes(victim, home)
+    out, err = builder.communicate(timeout=60)
+    report = json.loads(out)
+    assert b"Traceback" not in err
+    if victim.endswith("session"):
+        assert builder.returncode == 1
+        assert report["failed"] == 3
+        assert "ended early" in report["failures"][0]["failure"]["what"]
+    else:
+        # A launch that lost its fork server is an abnormal death: tried again with another.
+        assert builder.returncode == 0, err.decode()
+        assert report["compiled"] == 3
+    assert alive(home) == []
+
+
+def test_sigkill_of_the_command_leaves_no_process_and_no_directory(
+    home: Path, tmp_path: Path
+) -> None:
+    plan = manifest(tmp_path / "m.yaml", {"pause": [30.0]}, rows=[1, 2])
+    builder = subprocess.Popen(
+        command("build", "--store", str(tmp_path / "s"), "--manifest", plan),
+        env=environment(home),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    locks = tmp_path / "s" / ".builder" / "locks"
+    end = time.monotonic() + 30
+    while not (locks.is_dir() and any(p.suffix == ".owner" for p in locks.iterdir())):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    builder.kill()
+    builder.wait()
+    end = time.monotonic() + 20
+    while alive(home) or list(home.glob("mono-build*")) or list(home.glob("pymp-*")):
+        assert time.monotonic() < end, (alive(home), list(home.iterdir()))
+        time.sleep(0.1)
