@@ -13,61 +13,22 @@ import click
 
 from mono_build.build import build
 from mono_build.cli.building import Request, make_plan, make_toolbox, request_options
-from mono_build.cli.options import gathered, json_option, store_option, writable_store
+from mono_build.cli.limits import limits_options
+from mono_build.cli.options import json_option, store_option, writable_store
 from mono_build.cli.output import Output, amount, duration, named, styled
 from mono_build.cli.progress import make_progress
 from mono_build.compile.job import Outcome
-from mono_build.errors import INTERRUPTED, UsageError
+from mono_build.errors import INTERRUPTED
 from mono_build.limits import Limits
-from mono_build.machine import default_workers
 from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
 from mono_build.toolbox import Toolbox
 
 
-def _make_limits(
-    jobs: int | None, timeout: float, memory: float, retries: int, fail_fast: bool
-) -> Limits:
-    for name, value in (("--jobs", jobs), ("--timeout", timeout), ("--memory", memory)):
-        if value is not None and value <= 0:
-            raise UsageError(f"{name} must be positive, not {value:g}")
-    return Limits(
-        workers=jobs or default_workers(),
-        timeout=timeout,
-        memory=int(memory * (1 << 30)),
-        retries=max(retries, 0),
-        fail_fast=fail_fast,
-    )
-
-
-_LIMITS = (
-    click.option(
-        "-j", "--jobs", type=int, help="Launches at a time. Default: processors and memory."
-    ),
-    click.option(
-        "--timeout", type=float, default=900.0, show_default=True, help="Seconds a launch."
-    ),
-    click.option(
-        "--memory", type=float, default=8.0, show_default=True, help="GiB a launch may allocate."
-    ),
-    click.option(
-        "--retries",
-        type=int,
-        default=1,
-        show_default=True,
-        help="Further tries after a process died.",
-    ),
-    click.option(
-        "--fail-fast/--keep-going",
-        help="Stop at the first failure, or build the rest (the default).",
-    ),
-)
-
-
 @click.command("build")
 @store_option
 @request_options
-@gathered("limits", _LIMITS, _make_limits)
+@limits_options
 @click.option(
     "--device",
     multiple=True,

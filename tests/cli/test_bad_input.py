@@ -86,13 +86,46 @@ def test_the_environment_may_name_the_architecture(home: Path) -> None:
         (["--arch", "gfx950", "--launch", "k4"], ["k4"]),
         (["--arch", "gfx950", "--tp", "four"], ["four"]),
         (["--arch", "gfx950", "--no-such-option"], ["No such option", "--no-such-option"]),
-        (["--arch", "gfx950", "--tp", "4", "--jobs", "0"], ["--jobs must be positive"]),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_reason(
     home: Path, arguments: list[str], words: list[str]
 ) -> None:
     refused(run(["build", *arguments], environment(home)), 2, *words)
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "bounds"),
+    [
+        ("--jobs", ["0", "-1", "1025", "9" * 400], "1 to 1,024"),
+        ("--timeout", ["0", "-5", "nan", "inf", "1e10", "604801"], "0.1 to 604,800 seconds (7"),
+        ("--memory", ["0", "-1", "nan", "-inf", "1e12", "1e-12", "1024.5"], "0.01 to 1,024 GiB"),
+        ("--retries", ["-1", "101"], "0 to 100"),
+    ],
+)
+def test_a_limit_outside_its_bounds_is_refused_with_them(
+    home: Path, option: str, values: list[str], bounds: str
+) -> None:
+    for value in values:
+        result = run(["build", "--manifest", "quick", option, value], environment(home))
+        refused(result, 2, f"{option} takes {bounds}", "not ")
+
+
+def test_all_limits_outside_their_bounds_are_told_at_once(home: Path) -> None:
+    arguments = ["--manifest", "quick", "--timeout", "nan", "--memory", "inf", "--retries", "-2"]
+    result = run(["build", *arguments], environment(home))
+    refused(result, 2, "not nan", "not inf", "not -2")
+
+
+def test_the_bounds_of_the_limits_are_within_them(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {}, rows=[1])
+    for place, arguments in (
+        ("most", ["-j", "1024", "--timeout", "604800", "--memory", "1024", "--retries", "100"]),
+        ("least", ["-j", "1", "--timeout", "60", "--memory", "8", "--retries", "0"]),
+    ):
+        store = str(tmp_path / place)
+        result = run(["build", "--store", store, "--manifest", plan, *arguments], environment(home))
+        assert result.code == 0, result.err
 
 
 def test_a_manifest_that_is_not_there(home: Path) -> None:
