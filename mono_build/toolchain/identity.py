@@ -15,9 +15,12 @@ from mono_build.errors import ToolchainError, UsageError
 from mono_build.toolchain.bitcode import Bitcode, find_bitcode
 from mono_build.toolchain.flydsl import FlyDSL, find_flydsl
 from mono_build.toolchain.linker import Linker, find_linker
+from mono_build.toolchain.packages import literal_version, package_directory, package_version
 from mono_runtime.inputs import pairs
 
 Facts = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+# The version of a package that is not installed; no version looks like it.
+ABSENT = "absent"
 
 
 class PinSet(Protocol):
@@ -39,12 +42,15 @@ class Toolchain:
 
     Attributes:
         python: the minor version, such as ``3.11``: its compiler orders what FlyDSL traces.
+        torch, numpy: versions of what kernels compute with while they are traced, or `ABSENT`.
     """
 
     flydsl: FlyDSL
     linker: Linker
     bitcode: Bitcode
     python: str
+    torch: str = ABSENT
+    numpy: str = ABSENT
 
     def facts(self) -> Facts:
         """The form of `mono_runtime.inputs.Inputs.toolchain`; no path is part of it."""
@@ -52,7 +58,9 @@ class Toolchain:
             "bitcode": {"sha256": self.bitcode.digest},
             "flydsl": {"version": self.flydsl.version, "sha256": self.flydsl.digest},
             "linker": {"version": self.linker.version, "sha256": self.linker.digest},
+            "numpy": {"version": self.numpy},
             "python": {"version": self.python},
+            "torch": {"version": self.torch},
         }
         return tuple((name, pairs(value)) for name, value in sorted(facts.items()))
 
@@ -63,7 +71,17 @@ def identify(environ: Mapping[str, str]) -> Toolchain:
     with ThreadPoolExecutor(max_workers=2) as pool:
         linker = pool.submit(find_linker, environ)
         flydsl = pool.submit(find_flydsl)
-        return Toolchain(flydsl.result(), linker.result(), find_bitcode(environ), python_version())
+        bitcode, torch, numpy = find_bitcode(environ), _version("torch"), _version("numpy")
+        return Toolchain(flydsl.result(), linker.result(), bitcode, python_version(), torch, numpy)
+
+
+def _version(package: str) -> str:
+    directory = package_directory(package)
+    if directory is None:
+        return ABSENT
+    # Both keep it there; their __init__ files are large, and parsing those would cost every build.
+    version = literal_version(directory / "version.py") or package_version(package, directory)
+    return version or "unknown"
 
 
 def python_version() -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,7 @@ def tools(tmp_path: Path, name: str = "x") -> Toolchain:
         linker(tmp_path / name / "ld.lld"),
         Bitcode(None, "ef" * 32),
         "3.11",
+        "2.13.0+cpu",
     )
 
 
@@ -106,9 +109,36 @@ def test_facts_have_versions_and_digests_and_no_path(tmp_path: Path) -> None:
             "linker",
             (("sha256", "ab" * 32), ("version", "LLD 20.1.2 (compatible with GNU linkers)")),
         ),
+        ("numpy", (("version", "absent"),)),
         ("python", (("version", "3.11"),)),
+        ("torch", (("version", "2.13.0+cpu"),)),
     )
     assert tools(tmp_path, "elsewhere").facts() == facts
+
+
+def test_torch_and_numpy_are_identified_without_being_imported(tmp_path: Path) -> None:
+    for name, version in (("torch", "2.9.1+rocm6.4"), ("numpy", "2.2.0")):
+        (tmp_path / "site" / name).mkdir(parents=True)
+        (tmp_path / "site" / name / "__init__.py").write_text("raise SystemExit('imported')\n")
+        (tmp_path / "site" / name / "version.py").write_text(f"__version__ = {version!r}\n")
+    tree = tmp_path / "site" / "flydsl"
+    tree.mkdir()
+    (tree / "__init__.py").write_text("__version__ = '0.5.0'\n")
+    lld = program(tmp_path / "ld.lld", 'echo "LLD 20.1.2 (compatible with GNU linkers)"')
+    script = (
+        "import sys\nfrom mono_build.toolchain import identify\n"
+        f"facts = dict(identify({{'PATH': {str(lld.parent)!r}}}).facts())\n"
+        "print(facts['torch'], facts['numpy'], 'torch' in sys.modules, 'numpy' in sys.modules)\n"
+    )
+    path = f"{tmp_path / 'site'}{os.pathsep}{Path(__file__).parents[2]}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "(('version', '2.9.1+rocm6.4'),) (('version', '2.2.0'),) False False\n"
 
 
 @pytest.mark.parametrize(
