@@ -5,11 +5,12 @@ This module does its work when it is imported, because that is the only moment a
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
 
-from mono_build.compile.job import Job, SessionContext
+from mono_build.compile.job import Job, Outcome, SessionContext
 from mono_build.compile.loaded import LoadedFamily, load
 from mono_runtime.canonical import Json
 
@@ -17,6 +18,7 @@ from mono_runtime.canonical import Json
 SESSION_VARIABLE = "MONO_BUILD_SESSION"
 CONTEXT_FILE = "context.json"
 PID_FILE = "fork-server.pid"
+_WORKER = "mono_build.compile.worker"
 
 
 def _load() -> LoadedFamily | None:
@@ -25,6 +27,8 @@ def _load() -> LoadedFamily | None:
         return None
     Path(directory, PID_FILE).write_text(str(os.getpid()))
     context = SessionContext.from_json(json.loads(Path(directory, CONTEXT_FILE).read_text()))
+    # Here, not in every worker; the session imports this module too and needs none of it.
+    importlib.import_module(_WORKER)
     return load(context)
 
 
@@ -33,8 +37,8 @@ _loaded = _load()
 
 def run(job: Json) -> Json:
     """Build one job in a forked worker; both sides are JSON, so nothing but data crosses the pipe."""
-    from mono_build.compile.worker import build
-
     if _loaded is None:
         raise RuntimeError("not forked from a session's fork server")
-    return build(_loaded, Job.from_json(job)).to_json()
+    worker = importlib.import_module(_WORKER)
+    outcome: Outcome = worker.build(_loaded, Job.from_json(job))
+    return outcome.to_json()

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -194,3 +195,32 @@ def test_a_frozen_builder_keeps_nobody_from_reading_and_is_named_to_who_waits(
         os.kill(worker, signal.SIGCONT)
         os.killpg(frozen.pid, signal.SIGKILL)
         frozen.wait()
+
+
+def test_a_frozen_holder_of_equal_ir_costs_time_and_no_launch(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {}, rows=[1])
+    first = tmp_path / "first"
+    assert run(["build", "--store", str(first), "--manifest", plan], environment(home)).code == 0
+    ir = StoreReader.open(first).index.entries[0].ir
+    store = tmp_path / "store"
+    hold = (
+        "import sys, time; from pathlib import Path\n"
+        "from mono_build.store.locks import BuilderPresence, KeyLock\n"
+        "store = Path(sys.argv[1]); store.mkdir(); presence = BuilderPresence(store)\n"
+        "lock = KeyLock(store, sys.argv[2]); print(lock.try_acquire(), flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(store), ir],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"True\n"
+        arguments = ["build", "--store", str(store), "--manifest", plan, "--json", "--timeout", "4"]
+        result = run(arguments, environment(home))
+        assert result.code == 0, result.err
+        assert result.json["compiled"] == 1
+    finally:
+        holder.kill()
+        holder.communicate()
