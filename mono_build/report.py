@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from mono_build.compile.coordinator import Event
 from mono_build.compile.job import COMPILED, REUSED, Outcome
@@ -27,6 +27,7 @@ class BuildReport:
         wall_seconds: time since the command started.
         peak_bytes: largest resident size of a worker.
         index_digest: what a server may pin; empty when nothing was ever published.
+        interrupted: whether Ctrl-C or SIGTERM ended it; then launches may be ``not_started``.
     """
 
     planned: int = 0
@@ -77,5 +78,24 @@ class BuildReport:
             "wall_seconds": round(self.wall_seconds, 3),
             "peak_bytes": self.peak_bytes,
             "index_digest": self.index_digest,
-            "failures": [o.to_json() for o in self.failures],
+            "interrupted": self.interrupted,
+            "failures": [failure_to_json(o) for o in self.failures],
         }
+
+
+def failure_to_json(outcome: Outcome) -> Json:
+    """A launch that was not built, as reports have it: nothing that only a built launch has."""
+    return {
+        "key": outcome.key.to_json(),
+        "key_digest": outcome.key.digest,
+        "status": outcome.status,
+        "failure": outcome.failure and asdict(outcome.failure),
+        "log": outcome.log,
+        "attempts": outcome.attempts,
+        "traced": outcome.traced,
+        "cpu_seconds": round(outcome.cpu_seconds, 3),
+        "wall_seconds": round(outcome.wall_seconds, 3),
+        "peak_bytes": outcome.peak_bytes,
+        "holder": outcome.holder,
+        "note": outcome.note,
+    }
