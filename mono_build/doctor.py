@@ -19,7 +19,7 @@ from mono_build.toolchain.device import TOPOLOGY, device_archs
 from mono_build.toolchain.environment import ignored_variables
 from mono_build.toolchain.flydsl import search_flydsl
 from mono_build.toolchain.linker import ROCM, search_linker
-from mono_build.toolchain.packages import package_directory, package_version
+from mono_build.toolchain.packages import package_directory, package_version, search_path
 from mono_build.toolchain.search import Place
 from mono_runtime.canonical import Json
 from mono_runtime.errors import MonoError
@@ -153,7 +153,8 @@ def _flydsl(search: Sequence[str] | None) -> Item:
 def _package(name: str, why: str, search: Sequence[str] | None) -> Item:
     directory = package_directory(name, search)
     if directory is None:
-        looked = tuple(Place(p or ".", "absent") for p in (sys.path if search is None else search))
+        places = search_path() if search is None else search
+        looked = tuple(Place(p or ".", "absent") for p in places)
         return Item(name, MISSING, looked=looked, fix=f"pip install {name}", note=why)
     version = package_version(name, directory)
     return Item(name, OK, version, None, str(directory), (Place(str(directory), "used"),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import site
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from mono_build.sources import (
 )
 from mono_build.toolchain import Toolchain, code_environment, toolkit, worker_environment
 from mono_build.toolchain.hashing import tree_digest
+from mono_build.toolchain.packages import project_entries
 from mono_runtime.inputs import Pairs, pairs
 from mono_runtime.launch_key import LaunchKey
 
@@ -138,7 +140,9 @@ class Toolbox:
         with toolkit(self.toolchain.linker, self.toolchain.bitcode) as root:
             made = worker_environment(arch, root, self.environ, allowed)
             # The session runs elsewhere, and this project need not be installed.
-            paths = [str(_PACKAGE_ROOT), *filter(None, [made.get("PYTHONPATH")])]
+            named = made["PYTHONPATH"].split(os.pathsep) if made.get("PYTHONPATH") else []
+            installed = [*site.getsitepackages(), site.getusersitepackages()]
+            paths = [*project_entries([*named, *installed]), *named]
             yield {**made, "PYTHONPATH": os.pathsep.join(paths)}
 
     @property

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from mono_build.toolchain.hashing import file_sha256
-from mono_build.toolchain.packages import package_directory
+from mono_build.toolchain.packages import package_directory, project_entries, search_path
 
 # Stands for the digest of a file that is gone; no digest looks like it.
 ABSENT = "absent"
@@ -45,7 +44,8 @@ class SourceRoots:
         root = self.tops.get(parts[0].removesuffix(".py"))
         if root is not None:
             return _file(root / path)
-        for entry in sys.path:
+        path_entries = search_path()
+        for entry in (*project_entries(path_entries), *path_entries):
             if found := _file(Path(entry or ".", path)):
                 return found
         directory = package_directory(parts[0]) if len(parts) > 1 else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from mono_build.toolchain.hashing import tree_digest
-from mono_build.toolchain.packages import package_directory, package_version
+from mono_build.toolchain.packages import package_directory, package_version, search_path
 from mono_build.toolchain.search import Place, Search
 
 # 0.3.1 cannot build the mono kernels; 0.6 is not out, and its lowering is read in our extractor.
@@ -44,7 +43,7 @@ def search_flydsl(search: Sequence[str] | None = None) -> Search[FlyDSL]:
     """As `find_flydsl`, without raising and with the places."""
     root = package_directory("flydsl", search)
     if root is None:
-        places = sys.path if search is None else search
+        places = search_path() if search is None else search
         looked = tuple(Place(p or ".", "absent") for p in places)
         return Search(None, looked, "FlyDSL is not installed", _FIX)
     version = package_version("flydsl", root) or "unknown"

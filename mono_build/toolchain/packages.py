@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+# Not resolved: it is compared with the entry of sys.path that it was imported from.
+_PROJECT = str(Path(__file__).parents[2].absolute())
+
+
+def search_path() -> tuple[str, ...]:
+    """``sys.path`` without the entry that Python put there for the way this process was started.
+
+    That is the current directory for ``-m`` and ``-c`` and the directory of a script; it counts
+    only where PYTHONPATH or an installation names it as well.
+    """
+    path = list(sys.path)
+    started = None if _adds_nothing() else _started_from()
+    if started is not None:
+        same = (i for i, entry in enumerate(path) if _absolute(entry) == started)
+        index = next(same, None)
+        if index is not None:
+            del path[index]
+    return tuple(path)
+
+
+def project_entries(present: Sequence[str]) -> tuple[str, ...]:
+    """What has to be put before the import path ``present`` so that this project is found on it.
+
+    Nothing when its directory is there: moving that to the front would change what it hides.
+    """
+    return () if _PROJECT in map(_absolute, present) else (_PROJECT,)
 
 
 def package_directory(name: str, search: Sequence[str] | None = None) -> Path | None:
@@ -41,7 +68,8 @@ def package_version(name: str, directory: Path, distributions: Sequence[str] = (
     for distribution in (*distributions, name):
         root = editable_root(distribution, None)
         if root is not None and directory.is_relative_to(root.resolve()):
-            return metadata.version(distribution)
+            path = list(search_path())
+            return next(iter(metadata.distributions(name=distribution, path=path))).version
     return None
 
 
@@ -62,7 +90,7 @@ def literal_version(file: Path) -> str | None:
 
 def editable_root(distribution: str, search: Sequence[str] | None) -> Path | None:
     """The source directory of an editable installation (PEP 610), or None."""
-    path = sys.path if search is None else list(search)
+    path = list(search_path() if search is None else search)
     for found in metadata.distributions(name=distribution, path=path):
         try:
             origin = json.loads(found.read_text("direct_url.json") or "{}")
@@ -77,11 +105,18 @@ def editable_root(distribution: str, search: Sequence[str] | None) -> Path | Non
 def _find(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
     if search is not None:
         return PathFinder.find_spec(name, list(search))
-    try:
-        # For a top-level name this asks the finders and imports nothing.
-        return importlib.util.find_spec(name)
-    except (ImportError, ValueError):
-        return PathFinder.find_spec(name, sys.path)
+    for finder in list(sys.meta_path):
+        # A top-level name is only looked for, and nothing is imported.
+        try:
+            if finder is PathFinder:
+                spec = PathFinder.find_spec(name, search_path())
+            else:
+                spec = finder.find_spec(name, None)
+        except (ImportError, ValueError):
+            continue
+        if spec is not None:
+            return spec
+    return None
 
 
 def _editable(name: str, search: Sequence[str] | None) -> Path | None:
@@ -92,3 +127,27 @@ def _editable(name: str, search: Sequence[str] | None) -> Path | None:
         if candidate.is_dir():
             return candidate.resolve()
     return None
+
+
+def _adds_nothing() -> bool:
+    # -P and PYTHONSAFEPATH came with Python 3.11; -I means the same for this.
+    return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+
+
+def _started_from() -> str | None:
+    main = sys.modules.get("__main__")
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if spec is not None and spec.name != "__main__":
+        return _absolute("")
+    if file is None:
+        return _absolute("")
+    # A directory or an archive that is run has a spec, and is put there itself, as it was named.
+    return str(Path(file).parent.absolute() if spec is not None else Path(file).resolve().parent)
+
+
+def _absolute(entry: str) -> str | None:
+    try:
+        return os.path.abspath(entry)  # noqa: PTH100 - links are kept, as Python keeps them
+    except OSError:
+        # The current directory is gone; Python puts nothing there then.
+        return None
