@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -13,16 +11,16 @@ import click
 
 from mono_build.build import build
 from mono_build.cli.building import Request, make_plan, make_toolbox, request_options
+from mono_build.cli.checking import Check
+from mono_build.cli.checking import check as second_build
+from mono_build.cli.failure import failure_text
 from mono_build.cli.limits import limits_options
 from mono_build.cli.options import json_option, store_option, writable_store
-from mono_build.cli.output import Output, amount, duration, named, styled
+from mono_build.cli.output import Output, amount, duration, styled
 from mono_build.cli.progress import make_progress
-from mono_build.compile.job import Outcome
 from mono_build.errors import INTERRUPTED
 from mono_build.limits import Limits
-from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
-from mono_build.toolbox import Toolbox
 
 
 @click.command("build")
@@ -62,14 +60,15 @@ def command(
     progress = make_progress(output, plain=plain)
     report = build(plan, place, toolbox, limits, progress, started)
     _show(output, report, place)
+    ctx = click.get_current_context()
     for outcome in report.failures:
-        output.note(_failure(outcome))
+        output.note(failure_text(outcome, ctx))
     answer = {"store": str(place), **report.to_json()}
     if check and not report.failures and not report.interrupted:
-        differing = _check(plan, place, toolbox, limits, output)
-        answer["check"] = {"differing": differing}
-        output.data(answer)
-        return 1 if differing else 0
+        checked = second_build(plan, place, toolbox, limits, output)
+        _show_check(output, checked, ctx)
+        output.data({**answer, "check": checked.to_json()})
+        return checked.exit_code
     output.data(answer)
     if report.interrupted:
         output.note("interrupted; what was finished is in the store, the same command goes on")
@@ -99,50 +98,11 @@ def _show(output: Output, report: BuildReport, place: Path) -> None:
     output.text(f"index {report.index_digest or 'not written: nothing was built'}")
 
 
-def _failure(outcome: Outcome) -> str:
-    failure = outcome.failure
-    if failure is None:
-        return ""
-    lines = [f"{styled('failed:', 'red')} {named(outcome.key)}", f"  why:       {failure.what}"]
-    if failure.fix:
-        lines.append(f"  do:        {failure.fix}")
-    if outcome.log:
-        lines.append(f"  log:       {outcome.log}")
-    lines.append(f"  reproduce: {_reproduce(outcome)}")
-    return "\n".join(lines)
-
-
-def _reproduce(outcome: Outcome) -> str:
-    """This command again, for the failed launch alone."""
-    given = [
-        a
-        for a in sys.argv[1:]
-        if a not in ("build", "--json", "--fail-fast", "--keep-going", "--check")
-    ]
-    short = outcome.key.digest.removeprefix("sha256:")[:12]
-    return shlex.join(["mono-build", "build", *given, "--key", short])
-
-
-def _check(
-    plan: BuildPlan, place: Path, toolbox: Toolbox, limits: Limits, output: Output
-) -> list[dict[str, object]]:
-    """Build everything again in an empty store and list the launches whose artefacts differ."""
-    from mono_runtime.oci import StoreReader
-
-    output.note("building a second time, to compare")
-    with tempfile.TemporaryDirectory(prefix="mono-build-check-") as other:
-        again = build(
-            plan, Path(other, "store"), toolbox, limits, make_progress(output, plain=True)
-        )
-        for outcome in again.failures:
-            output.note(_failure(outcome))
-        first, second = (
-            {e.key: e.artefact for e in StoreReader.open(p).index.entries}
-            for p in (place, Path(other, "store"))
-        )
-    differing = [k for k in plan.keys if first.get(k) != second.get(k)]
-    for key in differing:
-        output.text(f"differs: {named(key)}: {first.get(key)} and then {second.get(key)}")
-    verdict = "equal bytes" if not differing else f"{amount(len(differing), 'launch')} differ"
-    output.text(f"check: built twice, {verdict}")
-    return [k.to_json() for k in differing]
+def _show_check(output: Output, checked: Check, ctx: click.Context) -> None:
+    for outcome in checked.failures:
+        output.note(failure_text(outcome, ctx, check=True))
+    output.text(checked.verdict)
+    if checked.error:
+        output.complain(checked.error)
+    if checked.interrupted:
+        output.note("interrupted; the first build is in the store")

@@ -46,20 +46,14 @@ class Output:
         """Print a warning to standard error."""
         self.note(f"{styled('warning:', 'yellow')} {line}")
 
+    def complain(self, error: MonoError) -> None:
+        """Print an error to standard error."""
+        self.note(f"{styled('error:', 'red')} {error}")
+
     def error(self, error: MonoError) -> None:
         """Print an error to standard error, and as data when JSON was asked for."""
-        self.note(f"{styled('error:', 'red')} {error}")
-        self.data(
-            {
-                "error": {
-                    "kind": type(error).__name__,
-                    "what": error.what,
-                    "where": error.where,
-                    "fix": error.fix,
-                    "exit_code": error.exit_code,
-                }
-            }
-        )
+        self.complain(error)
+        self.data({"error": error_to_json(error)})
 
     def table(self, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Print aligned columns; numbers are right-aligned."""
@@ -78,6 +72,17 @@ class Output:
             ]
             text = "  ".join(cells).rstrip()
             self.text(styled(text, "bold", stream=sys.stdout) if number == 0 else text)
+
+
+def error_to_json(error: MonoError) -> Json:
+    """An error as data."""
+    return {
+        "kind": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "fix": error.fix,
+        "exit_code": error.exit_code,
+    }
 
 
 def styled(text: str, style: str, *, stream: object = None) -> str:
