@@ -27,11 +27,15 @@ class KernelImporter(MetaPathFinder):
     """The import hook of one family's kernels; also knows which files they turned out to need."""
 
     def __init__(
-        self, source: KernelSource, packages: Sequence[str], helpers: HelperModules | None
+        self,
+        source: KernelSource,
+        packages: Sequence[str],
+        helpers: HelperModules | None,
+        extra: Sequence[str] = (),
     ) -> None:
         self.roots = SourceRoots(source.root, tuple(packages), helpers.root if helpers else None)
         self._digests = FileDigests()
-        self._recorder = SourceRecorder(self.roots, self._digests)
+        self._recorder = SourceRecorder(self.roots, self._digests, extra)
         self._executed = tuple(packages)
         if helpers is not None and helpers.provider == "aiter":
             # AITER's helpers may come to need a neighbour; what they import is recorded.
@@ -125,14 +129,19 @@ class _Loader(SourceFileLoader):
 
 
 def kernel_importer(
-    source: KernelSource, packages: Sequence[str], helpers: HelperModules | None
+    source: KernelSource,
+    packages: Sequence[str],
+    helpers: HelperModules | None,
+    extra: Sequence[str] = (),
 ) -> KernelImporter:
     """Install the import hook for ``packages`` of ``source`` in this process.
 
     Args:
         packages: dotted names of the packages whose code may run.
         helpers: who gives AITER's modules; None for kernels that need none.
+        extra: imported modules that the kernels' code follows from as well, such as their family's;
+            what they import counts with them.
     """
-    importer = KernelImporter(source, packages, helpers)
+    importer = KernelImporter(source, packages, helpers, extra)
     importer.install()
     return importer

@@ -1,7 +1,8 @@
 """Which files the kernels of this process ran or read: the dependency file of a build.
 
-A module counts when it lies in a kernel or helper package, or when a module that counts imports it,
-however far away its file is. Files of those packages that are opened for reading count as well.
+A module counts when it lies in a kernel or helper package, when it is named, or when a module that
+counts imports it, however far away its file is. Files beside or below a module that counts count as
+well when they are opened for reading.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import ast
 import os
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
+from mono_build.sources.data import data_name, data_places
 from mono_build.sources.roots import ABSENT, FileDigests, SourceRoots
 
 # The interpreter, the compiler and this project are named by their versions and digests instead.
@@ -26,18 +29,14 @@ _hooked: list[bool] = []
 class SourceRecorder:
     """Watches imports and opened files; forked children go on with what their parent saw."""
 
-    def __init__(self, roots: SourceRoots, digests: FileDigests) -> None:
+    def __init__(self, roots: SourceRoots, digests: FileDigests, extra: Sequence[str] = ()) -> None:
         self._roots = roots
         self._digests = digests
+        self._extra = tuple(extra)
         self._importers: dict[str, set[str]] = {}
         self._opened: set[str] = set()
         self._imports: dict[str, frozenset[str]] = {}
-        # Both spellings of a linked directory, as either may be opened.
-        self._watched = tuple(
-            (base + os.sep, root)
-            for top, root in roots.tops.items()
-            for base in {str(root.absolute() / top), str((root / top).resolve())}
-        )
+        self._kernels = tuple(p.directory for p in data_places((), roots))
 
     def start(self) -> None:
         """Begin to watch this process."""
@@ -56,37 +55,51 @@ class SourceRecorder:
         if name.split(".")[0] not in _COVERED:
             self._importers.setdefault(_importing_module(), set()).add(name)
 
-    def note_open(self, path: object, flags: object) -> None:
-        """Remember a file of the kernel packages that is opened for reading."""
-        if not isinstance(path, (str, os.PathLike)) or not isinstance(flags, int):
+    def note_open(self, path: object, flags: object, frame: types.FrameType) -> None:
+        """Remember a file that code of ``frame`` opens for reading; `sources` works out whose it is."""
+        if not isinstance(path, (str, bytes, os.PathLike)) or not isinstance(flags, int):
             return
         if flags & (os.O_WRONLY | os.O_RDWR):
             return
-        text = os.path.abspath(os.fspath(path))  # noqa: PTH100 - links are kept, as they name modules
-        if isinstance(text, str) and text.endswith(".pyc"):
-            return
-        for prefix, root in self._watched:
-            if text.startswith(prefix):
-                self._read(Path(prefix).name, text[len(prefix) :], root)
+        text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links are kept, as they name modules
+        if text not in self._opened and self._may_be_data(text, frame):
+            self._opened.add(text)
 
-    def _read(self, top: str, below: str, root: Path) -> None:
-        entry = f"{top}/{below}".replace(os.sep, "/")
-        # Digesting opens the file again, which comes back here.
-        if entry not in self._opened:
-            self._opened.add(entry)
-            self._digests.of(root / entry)
+    def _may_be_data(self, path: str, frame: types.FrameType) -> bool:
+        if path.endswith(".pyc"):
+            return False
+        opener = _opening_module(frame)
+        # We read what an earlier build recorded, which this one need not.
+        if opener.partition(".")[0] in ("mono_build", "mono_runtime"):
+            return False
+        # Without a bytecode file an import opens the source: a module like any other. A kernel
+        # module counts even when its import fails.
+        imports = opener.startswith(("importlib._bootstrap", "_frozen_importlib"))
+        return not (imports and path.endswith(".py")) or path.startswith(self._kernels)
 
     def sources(self) -> tuple[tuple[str, str], ...]:
         """(import-relative path, sha256 hex), sorted; a file that is gone again is left out."""
-        files = {path: self._roots.locate(path) for path in self._opened}
-        for name in self._reached():
+        reached = self._reached()
+        files = self._data({name.split(".")[0] for name in reached})
+        for name in reached:
             if file := _file_of(name):
                 files[_relative(name, file)] = file
-        found = ((path, self._digests.of(file)) for path, file in files.items() if file is not None)
+        found = ((path, self._digests.of(file)) for path, file in files.items())
         return tuple(sorted((path, sha256) for path, sha256 in found if sha256 != ABSENT))
+
+    def _data(self, tops: set[str]) -> dict[str, Path]:
+        places = data_places(tops, self._roots)
+        files: dict[str, Path] = {}
+        # Sorted, so that of two spellings of a file the same one is taken every time.
+        for path in sorted(self._opened):
+            name = data_name(path, places, self._roots)
+            if name is not None and Path(path).is_file():
+                files[name] = Path(path)
+        return files
 
     def _reached(self) -> set[str]:
         queue = [n for n in list(sys.modules) if n.split(".")[0] in self._roots.tops]
+        queue.extend(self._extra)
         reached: set[str] = set()
         while queue:
             name = queue.pop()
@@ -110,7 +123,7 @@ class SourceRecorder:
 def _audit(event: str, arguments: tuple[object, ...]) -> None:
     if event == "open":
         for recorder in _active:
-            recorder.note_open(arguments[0], arguments[2])
+            recorder.note_open(arguments[0], arguments[2], sys._getframe(1))
 
 
 def _importing_module() -> str:
@@ -119,6 +132,17 @@ def _importing_module() -> str:
         name = frame.f_globals.get("__name__", "")
         if not name.startswith(("importlib", "_frozen_importlib", "mono_build.sources")):
             return str(name)
+        frame = frame.f_back
+    return ""
+
+
+def _opening_module(start: types.FrameType) -> str:
+    """The module whose code opens a file, whatever it opens it with."""
+    frame: types.FrameType | None = start
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] not in ("pathlib", "io", "_pyio"):
+            return name
         frame = frame.f_back
     return ""
 

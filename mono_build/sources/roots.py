@@ -36,11 +36,17 @@ class SourceRoots:
         return tops if self.helpers is None else {**tops, "aiter": self.helpers}
 
     def locate(self, path: str) -> Path | None:
-        """The file of an import-relative ``path`` such as ``vllm/models/x.py``, or None."""
+        """The file of an import-relative ``path`` such as ``vllm/models/x.py``, or None.
+
+        A data file beside a module that is no package may be named through it: ``x.py/table.json``.
+        """
         parts = PurePosixPath(path).parts
         # Recorded paths come out of a store, which is not trusted.
         if not parts or path.startswith("/") or ".." in parts:
             return None
+        if len(parts) == 2 and parts[0].endswith(".py"):
+            module = self.locate(parts[0])
+            return None if module is None else _file(module.with_name(parts[1]))
         root = self.tops.get(parts[0].removesuffix(".py"))
         if root is not None:
             return _file(root / path)
