@@ -74,7 +74,9 @@ def load(context: SessionContext) -> LoadedFamily:
             context.helper_facts["version"],
             Path(context.helper_root),
         )
-    loaded = LoadedFamily(context, family, kernel_importer(source, family.packages, helpers))
+    # What a family from outside says of its launches decides their plans; ours are in the builder's digest.
+    importer = kernel_importer(source, family.packages, helpers, extra=(type(family).__module__,))
+    loaded = LoadedFamily(context, family, importer)
     try:
         loaded.compiler = importlib.import_module(family.compiler)
         loaded.compiler.load_compiler()

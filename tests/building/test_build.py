@@ -296,3 +296,24 @@ def test_a_renamed_parameter_of_a_launcher_is_compiled_anew(home: Path, tmp_path
     assert counts(result)[:3] == (1, 1, 1)
     shown = run(["inspect", "--store", str(store), "--json"], variables).json
     assert [a["name"] for a in shown["artefact"]["plan"]["arguments"]] == ["weights", "target"]
+
+
+def test_a_changed_family_from_outside_is_a_miss_that_explain_names(home: Path, tmp_path: Path) -> None:
+    plan = manifest(tmp_path / "m.yaml", {"grid": [4]}, rows=[1], launch="resident")
+    store = tmp_path / "store"
+    assert build(home, store, "--manifest", plan).code == 0
+    mine = tmp_path / "plugin"
+    shutil.copytree(PLUGIN, mine)
+    family = mine / "standin_family.py"
+    spec = '"workgroups that wait for each other", (ROWS, GRID), _BUILD, _FACTORY'
+    text = family.read_text()
+    assert text.count(spec) == 1
+    family.write_text(text.replace(spec, f"{spec}, persistent=False"))
+    variables = environment(home)
+    variables["PYTHONPATH"] = variables["PYTHONPATH"].replace(str(PLUGIN), str(mine))
+    arguments = ["--store", str(store), "--manifest", plan, "--json"]
+    explained = run(["explain", *arguments], variables).json
+    assert [d["name"] for d in explained["stale"][0]["differences"]] == ["standin_family.py"]
+    assert counts(run(["build", *arguments], variables))[:3] == (1, 1, 1)
+    shown = run(["inspect", "--store", str(store), "--json"], variables).json
+    assert shown["artefact"]["plan"]["persistent"] is False
