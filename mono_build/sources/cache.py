@@ -16,6 +16,8 @@ from mono_build.errors import ToolchainError
 from mono_runtime.canonical import Json
 
 Report = Callable[[str], None]
+# A cache may be shared; it holds nothing but what a package index gives to everybody.
+_DIRECTORY, _FILE = 0o755, 0o644
 
 
 def silent(_message: str) -> None:
@@ -43,7 +45,7 @@ def cache_directory(environ: Mapping[str, str], warn: Report = silent) -> Path:
     for variable, below in (("XDG_CACHE_HOME", "mono-build"), ("HOME", ".cache/mono-build")):
         base = environ.get(variable)
         if base and Path(base).is_absolute():
-            if _usable(Path(base, below)):
+            if _usable(Path(base, below), below=Path(base, below).parent):
                 return Path(base, below)
             tried.append(f"{base}/{below}")
     directory = _temporary(environ)
@@ -56,8 +58,8 @@ def cache_directory(environ: Mapping[str, str], warn: Report = silent) -> Path:
 def locked(directory: Path, name: str) -> Iterator[None]:
     """Exclude other builders of entry ``name`` in ``directory``; one that died holds nothing."""
     with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        with FileLock(str(directory / f".{name}.lock")):
+        make_directory(directory)
+        with FileLock(str(directory / f".{name}.lock"), mode=_FILE):
             yield
 
 
@@ -77,14 +79,34 @@ def writing(directory: Path) -> Iterator[None]:
 def fresh_directory(path: Path) -> Path:
     """``path`` as an empty directory; what a killed builder left there is removed."""
     shutil.rmtree(path, ignore_errors=True)
-    path.mkdir(parents=True)
+    make_directory(path)
     return path
+
+
+def make_directory(path: Path) -> None:
+    """Make ``path`` and its parents readable for everybody whatever the umask; what exists stays."""
+    missing = [p for p in (path, *path.parents) if not p.is_dir()]
+    for directory in reversed(missing):
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            # Another builder was faster, or it is a file.
+            if not directory.is_dir():
+                raise
+        else:
+            directory.chmod(_DIRECTORY)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file that everybody can read whatever the umask."""
+    path.write_bytes(data)
+    path.chmod(_FILE)
 
 
 def write_json(path: Path, value: Json) -> None:
     """Replace ``path`` by ``value`` so that readers see the old or the new content."""
     staging = path.with_name(f".{path.name}.{os.getpid()}")
-    staging.write_text(json.dumps(value, sort_keys=True, indent=1) + "\n")
+    write_file(staging, (json.dumps(value, sort_keys=True, indent=1) + "\n").encode())
     staging.replace(path)
 
 
@@ -97,13 +119,18 @@ def read_json(path: Path) -> Json:
     return value if isinstance(value, dict) else None
 
 
-def _usable(directory: Path) -> bool:
+def _usable(directory: Path, below: Path | None = None) -> bool:
+    """Whether a cache at ``directory`` can be used; ``below`` is made as the umask has it."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        if below is not None:
+            below.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError:
         return False
-    # A read-only cache that was filled elsewhere serves as well.
-    return os.access(directory, os.W_OK | os.X_OK) or (directory / "kernels").is_dir()
+    # A read-only cache that was filled elsewhere serves as well, if it is not somebody's own.
+    return os.access(directory, os.W_OK | os.X_OK) or os.access(
+        directory / "kernels", os.R_OK | os.X_OK
+    )
 
 
 def _temporary(environ: Mapping[str, str]) -> Path:

@@ -131,6 +131,7 @@ def _download(
                 fix=_FIX.format(requirement),
             )
         wheel = wheels / files[0].name
+        files[0].chmod(0o644)
         files[0].replace(wheel)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -76,8 +76,15 @@ def resolve_kernels(
     Raises `ToolchainError` when the sources cannot be had or hold no such packages, `NotFound` for a
     path that does not exist, `UsageError` for a ``spec`` that is neither.
     """
-    source = _resolve(spec, environ, cache, package, search, fetch, report)
-    check_packages(source, packages)
+    try:
+        source = _resolve(spec, environ, cache, package, search, fetch, report)
+        check_packages(source, packages)
+    except OSError as error:
+        raise ToolchainError(
+            f"the kernel sources cannot be read: {error.strerror or error}",
+            where=str(error.filename or spec),
+            fix="mend the permissions there, or name others with --kernels",
+        ) from error
     return source
 
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from mono_build.errors import ToolchainError
-from mono_build.sources.cache import fresh_directory, locked, read_json, write_json, writing
+from mono_build.sources.cache import (
+    fresh_directory,
+    locked,
+    make_directory,
+    read_json,
+    write_file,
+    write_json,
+    writing,
+)
 from mono_build.toolchain.hashing import hash_files
 
 LISTING = ".mono-build.json"
@@ -93,8 +101,8 @@ def _extract(wheel: Path, prefix: str, staging: Path) -> None:
             data = _content(wheel, archive, member)
             with writing(staging):
                 target = staging / member.filename
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
+                make_directory(target.parent)
+                write_file(target, data)
             files[member.filename] = hashlib.sha256(data).hexdigest()
     with writing(staging):
         write_json(staging / LISTING, {"files": files, "package": package, "version": version})

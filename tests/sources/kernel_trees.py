@@ -6,10 +6,14 @@ import hashlib
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+MONO = "vllm.models.deepseek_v41.amd.mono"
+LAYER = "vllm/models/deepseek_v41/amd/mono/layer.py"
+METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: {}\n\nText\n"
 BASE = "vllm/models/fam/amd/mono"
 PACKAGE = "vllm.models.fam.amd.mono"
 STOP = "raise SystemExit('engine started')\n"
@@ -48,6 +52,22 @@ def make_kernels(root: Path, **more: str) -> Path:
             **more,
         },
     )
+
+
+def make_wheel(
+    directory: Path, version: str = "0.33.0", layer: str = "x = 1\n", **extra: str
+) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    wheel = directory / f"vllm-{version}-cp38-abi3-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("vllm/__init__.py", "raise SystemExit('engine started')\n")
+        archive.writestr("vllm/_C.abi3.so", "ELF")
+        archive.writestr(LAYER, layer)
+        archive.writestr("vllm/models/deepseek_v41/amd/mono/README.md", "text")
+        archive.writestr(f"vllm-{version}.dist-info/METADATA", METADATA.format(version))
+        for name, text in extra.items():
+            archive.writestr(name, text)
+    return wheel
 
 
 def make_aiter(root: Path, **more: str) -> Path:

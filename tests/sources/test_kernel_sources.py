@@ -10,31 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from kernel_trees import LAYER, METADATA, MONO, make_wheel
 
 from mono_build.errors import NotFound, ToolchainError, UsageError
 from mono_build.sources.cache import cache_directory
 from mono_build.sources.fetch import pip_download
 from mono_build.sources.kernels import KernelSource, resolve_kernels
-
-MONO = "vllm.models.deepseek_v41.amd.mono"
-LAYER = "vllm/models/deepseek_v41/amd/mono/layer.py"
-METADATA = "Metadata-Version: 2.1\nName: vllm\nVersion: {}\n\nText\n"
-
-
-def make_wheel(
-    directory: Path, version: str = "0.33.0", layer: str = "x = 1\n", **extra: str
-) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    wheel = directory / f"vllm-{version}-cp38-abi3-linux_x86_64.whl"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("vllm/__init__.py", "raise SystemExit('engine started')\n")
-        archive.writestr("vllm/_C.abi3.so", "ELF")
-        archive.writestr(LAYER, layer)
-        archive.writestr("vllm/models/deepseek_v41/amd/mono/README.md", "text")
-        archive.writestr(f"vllm-{version}.dist-info/METADATA", METADATA.format(version))
-        for name, text in extra.items():
-            archive.writestr(name, text)
-    return wheel
 
 
 def make_tree(root: Path, version: str | None = "0.33.0") -> Path:
