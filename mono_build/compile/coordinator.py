@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mono_build.compile.job import Outcome, SessionContext
@@ -80,11 +80,15 @@ def run_session(
 def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, None, None]:
     if process.stdin is None or process.stdout is None:
         raise ToolchainError("the compile session has no pipes")
-    ended = False
+    ended, needed = False, False
     try:
         for line in process.stdout:
             event = _event(json.loads(line))
             ended = ended or event.kind == "end"
+            if event.outcome and event.outcome.failure and event.outcome.log is None:
+                # It has no log of its own, for no worker ever ran: the session's says why.
+                event = replace(event, outcome=replace(event.outcome, log=str(log)))
+                needed = True
             yield event
     except (GeneratorExit, KeyboardInterrupt):
         # Our own stop: there is nothing to find out from the log.
@@ -95,7 +99,7 @@ def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, Non
         ended = False
     finally:
         _stop(process)
-        if ended:
+        if ended and not needed:
             log.unlink(missing_ok=True)
     if not ended:
         raise SessionDied(

@@ -76,7 +76,7 @@ class Session:
                 self._give_up()
 
     def _give_up(self) -> None:
-        what = "the kernels' process cannot be started: see the log of the session"
+        what = "the kernels' process cannot be started: importing them ends it"
         for job in self._schedule.drop():
             failure = Failure("died", what)
             self.tell("done", outcome=Outcome(job.key, FAILED, failure=failure).to_json())

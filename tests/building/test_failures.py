@@ -148,6 +148,7 @@ def test_a_family_whose_process_cannot_start_fails_alone(home: Path, tmp_path: P
     result = run(["build", "--store", str(tmp_path / "s"), "--manifest", plan, "--json"], variables)
     assert result.code == 1
     assert (result.json["planned"], result.json["failed"]) == (3, 3)
+    assert all(Path(f["log"]).is_file() for f in result.json["failures"])
     assert "Traceback" not in result.err
 
 
