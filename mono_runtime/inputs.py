@@ -21,8 +21,8 @@ class Inputs:
             read while tracing, sorted.
         kernels: the kernel source: ``package``, ``version`` and, for a wheel, ``wheel_sha256``.
         helpers: who gave AITER's helper modules: ``provider`` and ``version``.
-        toolchain: name -> ``version``/``sha256`` of FlyDSL, the linker and the device bitcode, and
-            Python's minor version.
+        toolchain: name -> ``version``/``sha256`` of FlyDSL, the linker, the device bitcode and this
+            project's own code; versions of torch and numpy, and Python's minor version.
         environment: the variables that change code and were set.
         builder: version of this project's build format (not of its release).
     """

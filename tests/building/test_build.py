@@ -298,7 +298,9 @@ def test_a_renamed_parameter_of_a_launcher_is_compiled_anew(home: Path, tmp_path
     assert [a["name"] for a in shown["artefact"]["plan"]["arguments"]] == ["weights", "target"]
 
 
-def test_a_changed_family_from_outside_is_a_miss_that_explain_names(home: Path, tmp_path: Path) -> None:
+def test_a_changed_family_from_outside_is_a_miss_that_explain_names(
+    home: Path, tmp_path: Path
+) -> None:
     plan = manifest(tmp_path / "m.yaml", {"grid": [4]}, rows=[1], launch="resident")
     store = tmp_path / "store"
     assert build(home, store, "--manifest", plan).code == 0
