@@ -202,6 +202,8 @@ def _keep(
         store.put_blob(data)
     digest = store.put_blob(canonical_json(artefact.to_json()))
     entry = IndexEntry(job.key, digest, decision.ir)
+    # A builder that we did not wait for to the end may have kept its own result meanwhile.
+    decision.earlier = decision.earlier or _artefact_of(store, store.lookup_ir(decision.ir))
     store.journal.record(entry)
     return entry
 
