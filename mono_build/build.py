@@ -116,9 +116,10 @@ class _Build:
         _count_current(self._report, assessment, self._progress)
         try:
             for event in self._sessions(tuple(assessment.stale)):
-                self._progress.event(event)
+                # Counted before it is told, for an interrupt may follow what an operator reads.
                 if entry := self._report.count(event):
                     self._finished[entry.key] = entry
+                self._progress.event(event)
         except KeyboardInterrupt:
             self._report.interrupted = True
         finally:

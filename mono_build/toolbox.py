@@ -6,6 +6,7 @@ import os
 import site
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,7 +26,14 @@ from mono_build.sources import (
     find_helpers,
     resolve_kernels,
 )
-from mono_build.toolchain import Toolchain, code_environment, toolkit, worker_environment
+from mono_build.sources.fetch import pip_download
+from mono_build.toolchain import (
+    Toolchain,
+    code_environment,
+    identify,
+    toolkit,
+    worker_environment,
+)
 from mono_build.toolchain.hashing import tree_digest
 from mono_build.toolchain.packages import project_entries
 from mono_runtime.inputs import Pairs, pairs
@@ -60,14 +68,14 @@ class Toolbox:
     """The tools of one build.
 
     Attributes:
-        toolchain: FlyDSL, linker, bitcode and Python.
+        tools: FlyDSL, linker, bitcode and Python, as they are found (`identify_meanwhile`).
         kernels: what ``--kernels`` said, or None for the default.
         devices: products that residency is proved for.
         environ: the environment of the command.
         report: gets a line for what takes long, such as fetching a wheel.
     """
 
-    toolchain: Toolchain
+    tools: Future[Toolchain]
     kernels: str | None
     devices: tuple[str, ...]
     environ: Mapping[str, str]
@@ -88,10 +96,26 @@ class Toolbox:
         source = self._sources.get(family.source)
         if source is None:
             spec = self.kernels if family.source == ENGINE else None
-            source = resolve_kernels(spec, self.environ, package=family.source, report=self.report)
+            source = resolve_kernels(
+                spec,
+                self.environ,
+                package=family.source,
+                fetch=self._fetch,
+                report=self.report,
+            )
             self._sources[family.source] = source
         check_packages(source, family.packages)
         return source
+
+    def _fetch(self, requirement: str, directory: Path) -> None:
+        # Nobody should wait for a download to learn that there is no compiler.
+        self.tools.result()
+        pip_download(requirement, directory)
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The tools; waits for them, and raises what is wrong with them."""
+        return self.tools.result()
 
     def helpers(self, name: str) -> HelperModules | None:
         """Who gives a family AITER's helper modules; None when it needs none."""
@@ -156,6 +180,14 @@ class Toolbox:
         """Where the compiler's output of one launch goes."""
         short = key.digest.removeprefix("sha256:")[:12]
         return self.logs / f"{key.family}-{key.launch}-{key.arch}-{short}-{os.getpid()}.log"
+
+
+def identify_meanwhile(environ: Mapping[str, str]) -> Future[Toolchain]:
+    """Start to find and digest the tools, hundreds of megabytes, beside whatever is done first."""
+    pool = ThreadPoolExecutor(max_workers=1)
+    found = pool.submit(identify, environ)
+    pool.shutdown(wait=False)
+    return found
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -21,6 +22,7 @@ from mono_build.cli.progress import make_progress
 from mono_build.errors import INTERRUPTED
 from mono_build.limits import Limits
 from mono_build.report import BuildReport
+from mono_build.toolbox import identify_meanwhile
 
 
 @click.command("build")
@@ -54,9 +56,10 @@ def command(
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _stop)
     output = Output(json=as_json)
+    tools = identify_meanwhile(os.environ)
     plan, pins = make_plan(request, output)
     place = writable_store(store)
-    toolbox = make_toolbox(plan, pins, request, output, device)
+    toolbox = make_toolbox(plan, pins, request, output, tools, device)
     progress = make_progress(output, plain=plain)
     report = build(plan, place, toolbox, limits, progress, started)
     _show(output, report, place)

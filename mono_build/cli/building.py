@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +16,13 @@ from mono_build.errors import NotFound
 from mono_build.manifest import manifest_for, plan_for, ready_manifests
 from mono_build.plan import BuildPlan, Pins, Selection
 from mono_build.targets import check_devices
-from mono_build.toolbox import Toolbox
+from mono_build.toolbox import Toolbox, identify_meanwhile
 from mono_build.toolchain import (
+    Toolchain,
     check_pins,
     device_arch,
     environment_arch,
     environment_conflicts,
-    identify,
     ignored_variables,
 )
 from mono_runtime.launch_key import LaunchKey
@@ -129,13 +130,17 @@ def make_toolbox(
     pins: Pins,
     request: Request,
     output: Output,
+    tools: Future[Toolchain] | None = None,
     devices: tuple[str, ...] = (),
 ) -> Toolbox:
-    """The tools for ``plan``, checked against the pins; `MonoError`s say what is missing."""
+    """The tools for ``plan``, checked against the pins; `MonoError`s say what is missing.
+
+    ``tools`` is what `identify_meanwhile` returned when the command began, if it was called.
+    """
     check_devices(devices, tuple(dict.fromkeys(k.arch for k in plan.keys)))
-    toolchain = identify(os.environ)
-    toolbox = Toolbox(toolchain, request.kernels, devices, os.environ, output.note)
-    for name in dict.fromkeys(k.family for k in plan.keys):
-        source = toolbox.source(name)
-        check_pins(pins, toolchain, source.version)
+    found = tools or identify_meanwhile(os.environ)
+    toolbox = Toolbox(found, request.kernels, devices, os.environ, output.note)
+    versions = [toolbox.source(n).version for n in dict.fromkeys(k.family for k in plan.keys)]
+    for version in versions:
+        check_pins(pins, toolbox.toolchain, version)
     return toolbox

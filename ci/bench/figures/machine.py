@@ -11,15 +11,14 @@ from typing import Any
 
 from figures.bench import Bench, inherited
 from mono_build import __version__
-from mono_build.toolbox import Toolbox
-from mono_build.toolchain import identify
+from mono_build.toolbox import Toolbox, identify_meanwhile
 
 
 def facts(bench: Bench) -> dict[str, Any]:
     """What somebody needs to read the figures: processors, load, versions."""
     environ = inherited()
-    toolchain = identify(environ)
-    toolbox = Toolbox(toolchain, bench.kernels, (), environ, bench.report)
+    toolbox = Toolbox(identify_meanwhile(environ), bench.kernels, (), environ, bench.report)
+    toolchain = toolbox.toolchain
     source, helpers = toolbox.source("deepseek_v41"), toolbox.helpers("deepseek_v41")
     return {
         "processor": _processor(),

@@ -16,8 +16,7 @@ from figures.errors import BenchError
 from figures.process import Command
 from figures.samples import dealt
 from mono_build.families.base import Family
-from mono_build.toolbox import Toolbox
-from mono_build.toolchain import identify
+from mono_build.toolbox import Toolbox, identify_meanwhile
 from mono_runtime.launch_key import LaunchKey
 
 _SCRIPT = Path(__file__).with_name("plain_worker.py")
@@ -102,7 +101,7 @@ class Plain:
 def plain(bench: Bench, family: str, arch: str, processes: int) -> Iterator[Plain]:
     """A `Plain` with the tools and kernel sources that mono-build would use."""
     environ = inherited()
-    toolbox = Toolbox(identify(environ), bench.kernels, (), environ, bench.report)
+    toolbox = Toolbox(identify_meanwhile(environ), bench.kernels, (), environ, bench.report)
     known, source, helpers = toolbox.family(family), toolbox.source(family), toolbox.helpers(family)
     roots = _parents(known.packages, source.root)
     if helpers is not None:
