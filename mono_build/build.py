@@ -17,14 +17,14 @@ from mono_build.compile.job import FAILED, Failure, Job, Outcome, SessionContext
 from mono_build.limits import Limits
 from mono_build.plan import BuildPlan
 from mono_build.report import BuildReport
+from mono_build.store.closure import parse_artefact
 from mono_build.store.journal import Journal
 from mono_build.store.writer import StoreWriter
 from mono_build.toolbox import Toolbox
-from mono_runtime.artefact import Artefact
 from mono_runtime.errors import InvalidValue, StoreDamaged, StoreMissing
 from mono_runtime.index import Index, IndexEntry
 from mono_runtime.launch_key import LaunchKey
-from mono_runtime.oci import StoreReader, parse_json
+from mono_runtime.oci import StoreReader
 
 
 class Progress(Protocol):
@@ -140,7 +140,7 @@ class _Build:
         artefacts = [artefact for _, artefact in assessment.current.values()]
         built = [e for k, e in self._finished.items() if k in assessment.stale]
         for digest in {e.artefact for e in built}:
-            artefacts.append(Artefact.from_json(parse_json(self._store.blob(digest), digest)))
+            artefacts.append(parse_artefact(self._store.blob(digest), digest))
         report = self._report
         report.count_objects(artefacts)
         done = len(assessment.current) + len(built) + len(report.failures)

@@ -18,9 +18,8 @@ from figures.machine import describe, facts
 from figures.process import adopt_orphans
 from figures.table import render
 
+from mono_build.errors import INTERRUPTED
 from mono_runtime.errors import MonoError
-
-_INTERRUPTED = 130
 
 
 def parts(bench: Bench) -> dict[str, Callable[[], Iterator[Figure]]]:
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
             return error.exit_code
         except KeyboardInterrupt:
             _report("interrupted")
-            return _INTERRUPTED
+            return INTERRUPTED
 
 
 def _run(bench: Bench, only: Sequence[str] | None, file: Path | None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mono_build.store.closure import parse_artefact
 from mono_runtime.artefact import Artefact
 from mono_runtime.errors import InvalidValue, StoreError
 from mono_runtime.index import IndexEntry
@@ -81,7 +82,7 @@ def examine(store: Path, key: LaunchKey, entry: IndexEntry | None, current: Curr
     if entry is None:
         return Freshness("absent")
     try:
-        artefact = Artefact.from_json(parse_json(read_blob(store, entry.artefact), entry.artefact))
+        artefact = parse_artefact(read_blob(store, entry.artefact), entry.artefact)
         recorded, now = current.beside(store, artefact.inputs)
         for code_object in artefact.code_objects:
             read_blob(store, code_object.digest)

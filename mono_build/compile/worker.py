@@ -20,6 +20,7 @@ from mono_build.compile.job import BUSY, COMPILED, FAILED, REUSED, Job, Outcome
 from mono_build.compile.loaded import LoadedFamily
 from mono_build.compile.lowered import LoweredLaunch, Signature, TracedLaunch
 from mono_build.residency import prove_residency
+from mono_build.store.closure import parse_artefact
 from mono_build.store.locks import KeyLock, Waiting
 from mono_build.store.writer import StoreWriter
 from mono_build.targets import TARGETS, devices_for
@@ -27,7 +28,6 @@ from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import canonical_json, digest_json, digest_of
 from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
-from mono_runtime.oci import parse_json
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1
@@ -168,7 +168,7 @@ def _artefact_of(store: StoreWriter, entry: IndexEntry | None) -> Artefact | Non
     if entry is None:
         return None
     try:
-        return Artefact.from_json(parse_json(store.blob(entry.artefact), entry.artefact))
+        return parse_artefact(store.blob(entry.artefact), entry.artefact)
     except MonoError:
         return None
 
