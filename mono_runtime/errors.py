@@ -75,3 +75,68 @@ class StoreUnsafe(StoreError):
     """The store holds a name or a file type that could lead outside of it."""
 
     exit_code = 1
+
+
+class LaunchMissing(StoreMissing):
+    """The store is sound and does not hold the launch that was asked for."""
+
+
+class KernelSourcesDiffer(StoreError):
+    """The installed kernels are not the ones that the store was built from."""
+
+
+class ArgumentMismatch(InvalidValue):
+    """A call, or a caller's argument list, does not fit the launch; nothing reached the device."""
+
+
+class DriverError(MonoError):
+    """The device's driver reported a failure.
+
+    Attributes:
+        status: the driver's number for it, or None.
+        symbol: the driver's name for it, such as ``hipErrorInvalidValue``, or None.
+    """
+
+    status: int | None = None
+    symbol: str | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"status": self.status, "symbol": self.symbol})
+
+
+class DriverMissing(DriverError):
+    """The driver's library is not here, or it is one that cannot be used."""
+
+    exit_code = 4
+
+
+class DeviceMissing(DriverError):
+    """There is no device, or none of this number."""
+
+    exit_code = 4
+
+
+class WrongDevice(MonoError):
+    """The device cannot run what the store has for it."""
+
+    exit_code = 4
+
+
+class NotResident(WrongDevice):
+    """A persistent launch's workgroups do not fit on the device all at once: it would never end."""
+
+
+class CaptureActive(MonoError):
+    """Something that must happen before a graph capture was asked for inside one."""
+
+
+class Released(MonoError):
+    """A launch, a store or a buffer was used after it had been closed."""
+
+
+class RankLost(MonoError):
+    """A rank did not answer in time, or its process is gone."""
+
+
+class RanksDisagree(MonoError):
+    """The ranks cannot all take the same decision; every rank raises this with all reasons."""
