@@ -99,7 +99,10 @@ static void read_argument(struct reader *r, struct kernel *kernel) {
             hidden = size >= 7 && !memcmp(kind, "hidden_", 7);
         } else skip(r);
     }
-    if (!hidden && !r->bad) kernel->arguments[kernel->argument_count++] = argument;
+    if (hidden || r->bad) return;
+    kernel->arguments[kernel->argument_count++] = argument;
+    if (argument.offset + argument.size > kernel->arguments_end)
+        kernel->arguments_end = argument.offset + argument.size;
 }
 
 static void read_kernel(struct reader *r, struct kernel *kernel) {

@@ -107,6 +107,7 @@ EXPORT hipError_t hipModuleGetFunction(void **out, void *handle, const char *nam
     struct function *function = module ? find_function(module, name) : NULL;
     pthread_mutex_unlock(&lock);
     if (!module) RETURN(hipErrorInvalidHandle);
+    if (module->device != current_device) RETURN(hipErrorInvalidDevice); /* HIP ends the process */
     if (!function) RETURN(hipErrorNotFound);
     *out = function;
     RETURN(hipSuccess);
@@ -118,7 +119,9 @@ static int occupancy(const struct kernel *kernel, const struct device *device, i
     int registers = kernel->vgprs ? ((int)kernel->vgprs + 7) / 8 * 8 : 8;
     int per_simd = 512 / registers < 8 ? 512 / registers : 8;
     int workgroups = per_simd * 4 / waves;
-    size_t all = strncmp(device->arch, "gfx950", 6) ? 65536 : 163840, one = kernel->lds + lds;
+    bool gfx950 = !strncmp(device->arch, "gfx950", 6);
+    size_t all = gfx950 ? 163840 : 65536, step = gfx950 ? 1280 : 512;
+    size_t one = (kernel->lds + lds + step - 1) / step * step;
     if (one && (int)(all / one) < workgroups) workgroups = (int)(all / one);
     return workgroups;
 }
@@ -152,12 +155,8 @@ static hipError_t kernargs_of(const struct kernel *kernel, void **parameters, vo
     if (extra) {
         if (extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4] != (void *)3)
             return hipErrorInvalidValue;
-        size_t size = *(size_t *)extra[3], needed = 0;
-        for (unsigned i = 0; i < kernel->argument_count; i++) {
-            size_t end = kernel->arguments[i].offset + kernel->arguments[i].size;
-            if (end > needed) needed = end;
-        }
-        if (size < needed) return hipErrorInvalidValue; /* HIP would read beyond the buffer */
+        size_t size = *(size_t *)extra[3];
+        if (size < kernel->arguments_end) return hipErrorInvalidValue; /* HIP would read beyond the buffer */
         launch->kernarg_size = (uint32_t)size;
         memcpy(launch->kernargs, extra[1], size < MAX_KERNARGS ? size : MAX_KERNARGS);
     } else if (parameters) {

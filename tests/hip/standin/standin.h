@@ -98,6 +98,7 @@ struct kernel {
     char symbol[MAX_NAME]; /* without .kd */
     struct argument *arguments; /* explicit ones */
     unsigned argument_count;
+    unsigned arguments_end; /* bytes up to the end of the last one */
     unsigned kernarg_size, lds, vgprs, max_threads;
 };
 struct image {

@@ -166,7 +166,7 @@ EXPORT void standin_occupancy(int workgroups) { settings.occupancy = workgroups;
 hipError_t standin_enter(struct symbol *self) {
     standin_start();
     unsigned long long before = atomic_fetch_add_explicit(&self->calls, 1, memory_order_relaxed);
-    if (!atomic_exchange(&self->listed, true)) {
+    if (!atomic_load_explicit(&self->listed, memory_order_relaxed) && !atomic_exchange(&self->listed, true)) {
         pthread_mutex_lock(&lock);
         self->next = symbols;
         symbols = self;
