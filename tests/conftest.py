@@ -22,6 +22,7 @@ def _own_directories(
     for name in (
         "XDG_CACHE_HOME",
         "MONO_STORE",
+        "MONO_STORE_DIGEST",
         "MONO_HIP_LIBRARY",
         "ARCH",
         "FLYDSL_GPU_ARCH",

@@ -153,7 +153,9 @@ def _load(path: str) -> ctypes.CDLL:
         return ctypes.CDLL(path)
     except OSError as error:
         raise DriverMissing(
-            "the HIP library does not load", where=str(error), fix="install what it needs"
+            "the HIP library does not load",
+            where=f"{path}: {error}",
+            fix="install what it needs, or add its directory to LD_LIBRARY_PATH",
         ) from error
 
 

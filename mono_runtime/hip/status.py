@@ -63,7 +63,8 @@ def failure(api: Api, function: str, status: int, device: int | None) -> DriverE
             what, where=where, fix="load a store that holds this device's architecture and features"
         )
     error: DriverError
-    if status == _NO_DEVICE:
+    # HIP 5 says hipErrorInvalidDevice when a thread can have no current device.
+    if status == _NO_DEVICE or function == "hipGetDevice":
         error = DeviceMissing(what, where=where, fix=why_no_device())
     elif status == _INVALID_DEVICE and function in _BY_ORDINAL:
         error = DeviceMissing(what, where=where, fix=fix)

@@ -104,7 +104,9 @@ class _Launch(ctypes.Structure):
 
 def compilers() -> list[list[str]]:
     """The C compilers of this machine, best first."""
-    found = [[name] for name in ("cc", "gcc", "clang") if shutil.which(name)]
+    named = {name: shutil.which(name) for name in ("cc", "gcc", "clang")}
+    files = {Path(file).resolve(): name for name, file in reversed(named.items()) if file}
+    found = [[name] for name in named if name in files.values()]
     try:
         import ziglang  # noqa: F401
     except ImportError:
