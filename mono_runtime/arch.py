@@ -30,6 +30,13 @@ class Architecture:
         return self.name == device.name and all(have.get(n, on) == on for n, on in self.features)
 
 
+def checked_arch(name: object) -> str:
+    """``name`` if it is the base name of a known architecture, as the formats spell it."""
+    if not isinstance(name, str) or name not in KNOWN:
+        raise InvalidValue(f"unknown architecture {name!r}", fix=f"known: {', '.join(KNOWN)}")
+    return name
+
+
 def parse_architecture(text: str) -> Architecture:
     """``text`` as an `Architecture`; case is normalised, unknown names raise `InvalidValue`."""
     name, *flags = text.strip().lower().split(":")
