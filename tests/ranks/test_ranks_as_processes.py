@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rank_processes import PerRank, Ranks
@@ -28,6 +29,28 @@ def test_every_rank_gets_every_payload_by_rank(ranks: Ranks) -> None:
 def test_exchanges_follow_each_other(ranks: Ranks) -> None:
     for turn in (b"a", b"bb", b"ccc"):
         assert ranks.results("exchange", turn, 30.0) == [(turn,) * 4] * 4
+
+
+def test_a_gloo_group_of_torch_is_a_group(ranks: Ranks) -> None:
+    assert ranks.results("type_of_group") == ["TorchGroup"] * 4
+
+
+@pytest.mark.parametrize(
+    ("job", "what"),
+    [
+        ("use_foreign_backend", "a process group whose CPU backend is fake"),
+        ("use_group_without_cpu", "a process group that is not on the CPU"),
+    ],
+)
+def test_a_group_that_is_not_on_gloo_is_refused(ranks: Ranks, job: str, what: str) -> None:
+    for answer in ranks.run(job):
+        assert answer.error == "InvalidValue", answer.trace
+        assert answer.text.splitlines()[0] == what
+        assert "get_tp_group().cpu_group" in answer.text
+
+
+def test_a_timeout_that_gloo_would_take_for_none_is_refused(ranks: Ranks) -> None:
+    assert [a.error for a in ranks.run("exchange", b"", 0.0)] == ["InvalidValue"] * 4
 
 
 def test_four_equal_ranks_agree(ranks: Ranks) -> None:
@@ -61,13 +84,71 @@ def test_a_store_of_another_digest_is_every_ranks_refusal(ranks: Ranks) -> None:
     assert all(expected in a.text for a in answers)
 
 
+def test_every_process_reads_what_every_process_wrote(ranks: Ranks) -> None:
+    assert ranks.results("make_memory", 10_000, {}, 30.0) == [(12_288, 4)] * 4
+    # hipDeviceMallocUncached is 3.
+    assert ranks.results("flags") == [(3, rank) for rank in range(4)]
+    assert ranks.results("read", 12_288) == [[bytes(12_288)] * 4] * 4
+    patterns = [bytes([rank + 1]) * 12_288 for rank in range(4)]
+    ranks.results("write", PerRank(None, dict(enumerate(patterns))))
+    assert ranks.results("read", 12_288) == [patterns] * 4
+    assert ranks.results("alive") == [{"allocations": 1, "imports": 3}] * 4
+    ranks.results("close_memory", 30.0)
+    assert ranks.results("alive") == [{}] * 4
+    assert (
+        ranks.results("made_and_released")
+        == [
+            [
+                "hipExtMallocWithFlags",
+                *["hipIpcOpenMemHandle"] * 3,
+                *["hipIpcCloseMemHandle"] * 3,
+                "hipFree",
+            ]
+        ]
+        * 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("symbol", "after", "step"),
+    [
+        ("hipExtMallocWithFlags", 0, "allocate"),
+        ("hipMemset", 0, "allocate"),
+        ("hipIpcGetMemHandle", 0, "export"),
+        ("hipIpcOpenMemHandle", 1, "import"),
+        ("hipMemcpy", 1, "confirm"),
+        ("hipMemset", 1, "clear"),
+    ],
+)
+def test_a_failure_of_one_process_is_raised_on_all_and_leaves_nothing(
+    ranks: Ranks, symbol: str, after: int, step: str
+) -> None:
+    answers = ranks.run("make_memory", 4096, PerRank({}, {2: {symbol: (2, after)}}), 30.0)
+    for answer in answers:
+        assert answer.error == "RanksDisagree", answer.trace
+        what, reason, *_ = answer.text.splitlines()
+        assert what == f"peer memory failed at {step}:"
+        assert reason.strip().startswith("rank 2: DriverError: ")
+        assert symbol in reason
+        assert "hipErrorOutOfMemory" in reason
+    assert answers[2].cause == "DriverError"
+    assert ranks.results("alive") == [{}] * 4
+
+
+def test_processes_that_ask_for_unequal_sizes_are_refused(ranks: Ranks) -> None:
+    answers = ranks.run("make_memory", PerRank(4096, {0: 4097}), {}, 30.0)
+    assert [a.error for a in answers] == ["RanksDisagree"] * 4
+    assert all("rank 0 has 4097, ranks 1, 2, 3 have 4096" in a.text for a in answers)
+    assert ranks.results("alive") == [{}] * 4
+
+
 def test_a_rank_that_never_comes_is_named_and_the_timeout_kept(ranks: Ranks) -> None:
     ranks.results("new_group")
-    answers = ranks.run("exchange", b"here", 1.0, on=(0, 2, 3))
+    answers = ranks.run("exchange", b"here", 2.0, on=(0, 2, 3))
     for rank, answer in zip((0, 2, 3), answers, strict=True):
         assert answer.error == "RankLost"
         what, where, fix = answer.text.splitlines()
-        assert what.endswith("s of at most 1 s: rank 1 (no answer)")
+        assert what.endswith("s of at most 2 s: rank 1 (no answer)")
         assert f"rank {rank} of 4, waiting for it to begin" in where
         assert "look at the log of that rank" in fix
     late = ranks.run("exchange", b"late", 30.0, on=(1,))
@@ -78,11 +159,20 @@ def test_a_rank_that_never_comes_is_named_and_the_timeout_kept(ranks: Ranks) -> 
     assert "an earlier exchange of this group failed" in again[0].text
 
 
+def test_a_message_of_somebody_else_is_not_taken_for_one(ranks: Ranks) -> None:
+    ranks.results("new_group")
+    ranks.start(1, "send_foreign_header")
+    for answer in ranks.run("exchange", b"here", 30.0, on=(0, 2, 3)):
+        assert answer.error == "RankLost"
+        assert "rank 1 sent something that is no message of this protocol" in answer.text
+    assert not ranks.finish(1).error
+
+
 def test_a_rank_that_is_stopped_is_named_and_the_timeout_kept(ranks: Ranks) -> None:
     ranks.results("new_group")
     ranks.stop(3)
     try:
-        answers = ranks.run("agree", statement(), 1.0, on=(0, 1, 2))
+        answers = ranks.run("agree", statement(), 2.0, on=(0, 1, 2))
     finally:
         ranks.resume(3)
     assert [a.error for a in answers] == ["RankLost"] * 3
@@ -91,7 +181,7 @@ def test_a_rank_that_is_stopped_is_named_and_the_timeout_kept(ranks: Ranks) -> N
 
 def test_a_rank_that_dies_in_the_middle_is_named_at_once(ranks: Ranks) -> None:
     ranks.results("new_group")
-    ranks.start(3, "die_in_exchange", b"never sent", 50.0)
+    ranks.start(3, "die_in_exchange", b"never sent")
     for answer in ranks.run("exchange", b"here", 50.0, on=(0, 1, 2)):
         assert answer.error == "RankLost"
         what, where, _ = answer.text.splitlines()
@@ -105,3 +195,15 @@ def test_a_rank_that_dies_in_the_middle_is_named_at_once(ranks: Ranks) -> None:
         assert answer.error == "RankLost"
         assert "rank 3 (connection closed" in answer.text
     assert ranks.results("use_spare_group", on=(0, 1, 2)) == [None] * 3
+
+
+def test_a_process_that_dies_with_peer_memory_takes_nobody_elses_along(tmp_path: Path) -> None:
+    with Ranks(2, tmp_path) as two:
+        two.results("make_memory", 4096, {}, 30.0)
+        two.kill(1)
+        (answer,) = two.run("close_memory", 50.0, on=(0,))
+        assert answer.error == "RankLost"
+        assert two.results("alive", on=(0,)) == [{}]
+        assert two.results("made_and_released", on=(0,)) == [
+            ["hipExtMallocWithFlags", "hipIpcOpenMemHandle", "hipIpcCloseMemHandle", "hipFree"]
+        ]
