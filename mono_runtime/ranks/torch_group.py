@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from mono_runtime.errors import InvalidValue, RankLost
@@ -167,6 +166,8 @@ class _Round:
         return works
 
     def _wait(self, lost: dict[int, str], works: Works) -> None:
+        from datetime import timedelta
+
         for rank, work in works.items():
             if rank in lost:
                 continue
