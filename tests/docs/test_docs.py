@@ -124,10 +124,10 @@ def test_the_media_types_are_those_of_the_reader() -> None:
 
 
 def test_the_devices_named_are_those_that_residency_is_computed_for() -> None:
-    from mono_build.targets import DEVICES
+    from mono_runtime.targets import PRODUCTS
 
     text = page("docs/architecture.md").section("Residency")
-    for device in DEVICES.values():
+    for device in PRODUCTS.values():
         pattern = rf"{device.name}(?: and \w+)? \({device.compute_units}|and {device.name} \({device.compute_units}"
         assert re.search(pattern, text), device.name
 
