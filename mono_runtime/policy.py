@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from enum import Enum
@@ -56,6 +55,8 @@ class Policy(Enum):
         text = value.strip().lower()
         if text in names:
             return Policy(text)
+        import difflib
+
         near = difflib.get_close_matches(text, names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise InvalidValue(
