@@ -97,7 +97,7 @@ class Binding:
             buffer = bytearray(dispatcher.packing.dispatch.kernarg_size)
             dispatcher.pack(buffer, self._numbers)
             self._packed = bytes(buffer)
-        self._pool = SlotPool(self._slot, dispatcher.where)
+        self._pool = SlotPool(dispatcher.where)
 
     def extended(self, fixed: Mapping[str, object], stream: object) -> Binding:
         """A binding that fixes these beside what this one does; a name that it cannot fix is refused."""
@@ -122,7 +122,7 @@ class Binding:
         return make(
             pop=self._pool.pop,
             push=self._pool.push,
-            new=self._pool.new,
+            new=self._new_slot,
             raw=self._dispatcher.stream,
             careful=self._irregular,
             tick=self._dispatcher.counter.tick,
@@ -187,8 +187,9 @@ class Binding:
 
         return call
 
-    def _slot(self) -> Slot:
-        return self._dispatcher.slot(bytearray(self._packed), self.formats)
+    def _new_slot(self) -> Slot:
+        self._pool.require_open()
+        return self._pool.add(self._dispatcher.slot(bytearray(self._packed), self.formats))
 
     def _layout(self) -> tuple[tuple[str, ...], tuple[Write, ...] | None]:
         packing = self._dispatcher.packing

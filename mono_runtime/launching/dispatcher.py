@@ -83,13 +83,18 @@ class Dispatcher:
         first = self._packings[0]
         plain = len(self._packings) == 1 and first.geometry is not None
         self.plain_pack: Pack | None = first.pack if plain else None
-        self.pool = SlotPool(lambda: self.slot(bytearray(first.dispatch.kernarg_size)), where)
+        self.pool = SlotPool(where)
         self._lanes: list[tuple[_Lane, ...]] = []
 
     @property
     def packing(self) -> Packing:
         """How a plain launch's dispatch is filled."""
         return self._packings[0]
+
+    def new_slot(self) -> Slot:
+        """One more slot of the pool; `Released` after `close`."""
+        self.pool.require_open()
+        return self.pool.add(self.slot(bytearray(self.packing.dispatch.kernarg_size)))
 
     def slot(self, buffer: bytearray, formats: Sequence[str] = ()) -> Slot:
         """A plain launch's slot over ``buffer``, with a view of it in each of ``formats``."""
@@ -138,7 +143,10 @@ class Dispatcher:
         self.pool.close()
 
     def _launch_plain(self, numbers: Sequence[Value], stream: int) -> None:
-        slot = self.pool.take()
+        try:
+            slot = self.pool.pop()
+        except IndexError:
+            slot = self.new_slot()
         try:
             self.pack(slot.buffer, numbers)
             slot.submit(stream)

@@ -38,10 +38,10 @@ class Shape:
 def call_maker(shape: Shape) -> Callable[..., Callable[..., None]]:
     """What makes the function of ``shape`` of these parts, given by name.
 
-    ``pop``, ``push`` and ``new`` are those of a `SlotPool`; ``raw`` makes a raw stream; ``tick`` counts;
-    ``bound`` is the raw stream that was bound; ``unset`` stands for an argument that was not given;
-    ``careful(values, rest, named, stream)`` launches any call that is not of the plain form: values with
-    ``unset`` at their end, further positional arguments, arguments by name.
+    ``pop`` and ``push`` are those of a `SlotPool`, ``new`` adds a slot to it; ``raw`` makes a raw stream;
+    ``tick`` counts; ``bound`` is the raw stream that was bound; ``unset`` stands for an argument that was
+    not given; ``careful(values, rest, named, stream)`` launches any call that is not of the plain form:
+    values with ``unset`` at their end, further positional arguments, arguments by name.
     """
     namespace: dict[str, Any] = {}
     exec(compile(_source(shape), "<a bound launch's call>", "exec"), namespace)

@@ -98,7 +98,7 @@ class Launch:
         self.signature: Signature = self._dispatcher.signature
         self._lock = threading.Lock()
         self._bindings: weakref.WeakSet[Binding] = weakref.WeakSet()
-        self._new = self._dispatcher.pool.new
+        self._new = self._dispatcher.new_slot
         self._raw = self._dispatcher.stream
         self._stream_last = plan.stream is not None
         self._trusting = self._dispatcher.plain_pack is not None and not always_check

@@ -130,11 +130,14 @@ def _packer(fields: tuple[KernelArgument, ...], sources: tuple[int, ...], count:
 
 
 def _format(fields: tuple[KernelArgument, ...]) -> str:
-    parts, end = ["@"], 0
+    # The host's own "f" makes infinity of what is too large; the standard one raises.
+    standard = any(field.type == "f32" for field in fields)
+    parts, end = ["<" if standard else "@"], 0
     for field in fields:
         if field.offset > end:
             parts.append(f"{field.offset - end}x")
-        parts.append(FORMATS[field.type])
+        code = FORMATS[field.type]
+        parts.append("q" if standard and code == "n" else code)
         end = field.offset + field.size
     return "".join(parts)
 

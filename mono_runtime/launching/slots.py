@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from mono_runtime.driver import Submit
 from mono_runtime.errors import Released
@@ -32,32 +31,23 @@ class SlotPool:
         push: gives a slot back.
     """
 
-    __slots__ = ("_all", "_closed", "_free", "_lock", "_make", "_where", "pop", "push")
+    __slots__ = ("_all", "_closed", "_lock", "_where", "pop", "push")
 
-    def __init__(self, make: Callable[[], Slot], where: str) -> None:
-        self._make = make
-        self._closed = False
+    def __init__(self, where: str) -> None:
         self._all: list[Slot] = []
-        self._free: list[Slot] = []
+        self._closed = False
         self._lock = threading.Lock()
         self._where = where
-        self.pop = self._free.pop
-        self.push = self._free.append
+        free: list[Slot] = []
+        self.pop = free.pop
+        self.push = free.append
 
-    def new(self) -> Slot:
-        """One more slot; `Released` after `close`."""
+    def add(self, slot: Slot) -> Slot:
+        """One more slot, in use; `Released` after `close`."""
         with self._lock:
             self.require_open()
-            slot = self._make()
             self._all.append(slot)
             return slot
-
-    def take(self) -> Slot:
-        """A free slot, or one more."""
-        try:
-            return self.pop()
-        except IndexError:
-            return self.new()
 
     def require_open(self) -> None:
         """Raise `Released` after `close`."""
