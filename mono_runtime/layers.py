@@ -14,7 +14,6 @@ from mono_runtime.files import open_error
 from mono_runtime.index import IndexEntry
 from mono_runtime.inputs import Inputs
 from mono_runtime.launch_key import LaunchKey
-from mono_runtime.nearest import explain
 from mono_runtime.oci import StoreReader, require_agreement
 
 VARIABLE = "MONO_STORE"
@@ -66,6 +65,9 @@ class Layers:
         """The entry of ``key``; `LaunchMissing` names the nearest entries and the fields that differ."""
         found = self._found.get(key)
         if found is None:
+            # Not needed by a server that finds everything.
+            from mono_runtime.nearest import explain
+
             miss = explain(key, self._found)
             where = ":".join(str(reader.path) for reader in self.readers)
             error = LaunchMissing(miss.what, where=where, fix=miss.fix)
