@@ -139,7 +139,10 @@ class Pointer:
 
 
 class OneElement(Pointer):
-    """An integer tensor of one element: Python may take it for the number in it."""
+    """A tensor of one element: Python may take it for the number in it."""
 
     def __index__(self) -> int:
         return 7
+
+    def __float__(self) -> float:
+        return 7.0

@@ -80,6 +80,8 @@ def test_moving_integers_have_no_sign(recorder: RecordingDriver) -> None:
 def test_a_moving_tensor_means_its_address(recorder: RecordingDriver) -> None:
     bound = launch(ABCD, recorder).bind(b=2, d=4)
     bound(1, 3)
+    bound(OneElement(0x7F00_0000_2000), 3)
+    assert recorder.last == packed(0x7F00_0000_2000, 2, 3, 4)
     bound(OneElement(0x7F00_0000_2000), Pointer(0x7F00_0000_1000))
     assert recorder.last == packed(0x7F00_0000_2000, 2, 0x7F00_0000_1000, 4)
 
@@ -186,7 +188,7 @@ class TestStreams:
                 lambda bound=bound: bound.bind(stream=STREAM),
                 lambda bound=bound: bound.bind(queue=STREAM),
             ):
-                with pytest.raises(ArgumentMismatch):
+                with pytest.raises(ArgumentMismatch, match=r"bound already|was given 3"):
                     call()
             assert len(recorder.submitted) == 3
 

@@ -321,6 +321,9 @@ class TestLifeOfALaunch:
         k2 = launch("a:i64", recorder)
         for _ in range(5):
             k2(1)
+        with pytest.raises(ArgumentMismatch):
+            k2("x")
+        k2(1)
         assert recorder.prepared == 1
         inner = iter([lambda: k2(2), lambda: None])
         recorder.during = lambda: next(inner)()

@@ -126,6 +126,8 @@ class TestSeveralDispatches:
 
     def test_a_call_inside_a_call_has_buffers_of_its_own(self, recorder: RecordingDriver) -> None:
         step = launch(self.PLAN, recorder)
+        step(7, 7)
+        recorder.submitted.clear()
         inner = iter([lambda: step(50, 30)] + [lambda: None] * 10)
         recorder.during = lambda: next(inner)()
         step(5, 3)

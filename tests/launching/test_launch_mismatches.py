@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from launch_kit import KEY, STREAM, Pointer, RecordingDriver, launch, plan
+from launch_kit import KEY, STREAM, OneElement, Pointer, RecordingDriver, launch, plan
 
 from mono_runtime.errors import ArgumentMismatch
 from mono_runtime.launching import Launch, require_signature
@@ -100,7 +100,7 @@ def test_a_wrong_value_is_named(
         (None, "argument 'x' is of type f32 and cannot take NoneType None"),
         ("1", "argument 'x' is of type f32 and cannot take str '1'"),
         (1e39, "argument 'x' = 1e+39 does not fit in f32"),
-        (Pointer(4096), "argument 'x' is of type f32 and cannot take Pointer"),
+        (OneElement(4096), "argument 'x' is of type f32 and cannot take OneElement"),
     ],
 )
 def test_a_wrong_float_is_named(recorder: RecordingDriver, value: object, what: str) -> None:
