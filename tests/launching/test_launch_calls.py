@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -76,6 +77,20 @@ def test_sub_word_types_and_floats_are_packed_with_their_padding(
     for _ in range(2):
         mixed(-1, 0x1234, 127, 1.5, -128, -1.25, 1, 0x1122334455667788, STREAM)
         assert recorder.last == expected
+
+
+def test_gaps_that_alignment_does_not_ask_for_are_kept(recorder: RecordingDriver) -> None:
+    for wide, bits in (("i64", "0200000000000000"), ("f32", "00000040 00000000")):
+        taken = plan(f"a:i8 b:{wide} c:i16")
+        spread = [
+            replace(field, offset=offset)
+            for field, offset in zip(taken.dispatches[0].arguments, (3, 16, 30), strict=True)
+        ]
+        held = replace(taken.dispatches[0], arguments=tuple(spread[::-1]), kernarg_size=32)
+        step = launch(replace(taken, dispatches=(held,)), recorder)
+        step(1, 2, 3)
+        expected = f"000000 01 {'00' * 12} {bits} 000000000000 0300"
+        assert recorder.last == bytes.fromhex(expected)
 
 
 @pytest.mark.parametrize("earlier_calls", [0, 2])
