@@ -79,19 +79,23 @@ class Summary:
             "seconds": self.seconds,
         }
 
-    def raise_if_failed(self) -> None:
+    def raise_if_failed(self, refuses: Callable[[Exception], bool] = lambda error: True) -> None:
         """Raise one error for all launches that failed, if any did.
 
         Its class is the nearest that all failures have in common, so a caller who handles
         `WrongDevice` still does when every launch met it; at the most general `MonoError`.
+
+        Args:
+            refuses: whether a failure counts; by default each does.
         """
-        if not self.failed:
+        failed = [f for f in self.failed if refuses(f.error)]
+        if not failed:
             return
-        count, total = len(self.failed), self.loaded + self.shared + len(self.failed)
-        lines = [f"{f.key}: {_what(f.error)}" for f in self.failed[:_REASONS_SHOWN]]
+        count, total = len(failed), self.loaded + self.shared + len(self.failed)
+        lines = [f"{f.key}: {_what(f.error)}" for f in failed[:_REASONS_SHOWN]]
         if count > _REASONS_SHOWN:
             lines.append(f"and {count - _REASONS_SHOWN} more")
-        errors = [f.error for f in self.failed]
+        errors = [f.error for f in failed]
         shown = [e for e in errors[:_REASONS_SHOWN] if isinstance(e, MonoError)]
         raise _common_class(errors)(
             "\n    ".join([f"{count} of {total} launches could not be loaded", *lines]),

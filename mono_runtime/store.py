@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 
 from mono_runtime.context import Context
 from mono_runtime.counters import Counters, Snapshot
 from mono_runtime.driver import Driver
-from mono_runtime.errors import InvalidValue, Released
+from mono_runtime.errors import DriverError, InvalidValue, Released
 from mono_runtime.launch_key import LaunchKey, Scalar
 from mono_runtime.launching.launch import Launch
 from mono_runtime.layers import Layers, Paths, open_layers
@@ -75,7 +75,9 @@ class Store:
 
         Raises:
             DriverMissing, DeviceMissing: there is no driver, or no such device.
+            Released: the store has been closed.
         """
+        self._require_open()
         driver = self.driver
         ordinal = driver.current_device() if device is None else device
         loader = self._loaders.get(ordinal)
@@ -83,8 +85,7 @@ class Store:
             return loader
         described = driver.device(ordinal)
         with self._lock:
-            if self._closed:
-                raise Released("the store has been closed", fix="open it again")
+            self._require_open()
             if ordinal not in self._loaders:
                 self._loaders[ordinal] = Loader(self._context(driver), described)
             return self._loaders[ordinal]
@@ -98,12 +99,24 @@ class Store:
         return self.counters.snapshot()
 
     def close(self) -> None:
-        """Release every module on every device; launches cannot be used afterwards. Twice does no harm."""
+        """Release every module on every device; launches cannot be used afterwards. Twice does no harm.
+
+        What fails on one device does not keep the others.
+
+        Raises:
+            DriverError: modules that could not be unloaded.
+        """
         with self._lock:
             self._closed = True
             loaders, self._loaders = list(self._loaders.values()), {}
+        errors = []
         for loader in loaders:
-            loader.close()
+            try:
+                loader.close()
+            except DriverError as error:
+                errors.append(error)
+        if errors:
+            raise _together(errors)
 
     def __enter__(self) -> Store:
         return self
@@ -115,6 +128,10 @@ class Store:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Released("the store has been closed", fix="open it again")
 
     def _context(self, driver: Driver) -> Context:
         return Context(
@@ -146,7 +163,8 @@ def open_store(
         policy: ``strict``, ``stock`` or ``jit``; by default ``MONO_POLICY``, else ``strict``.
         driver: what drives the devices; by default HIP, opened when a launch is first loaded.
         check: check every call in full; by default whether ``MONO_CHECK`` is 1.
-        environ: the environment; by default the process's.
+        environ: where ``MONO_STORE`` and the other variables named here are; by default the
+            process's environment, which HIP and its driver read in any case.
 
     Raises:
         StoreMissing, StorePermission, StoreDamaged, StoreFormat, StoreUnsafe: a store is unusable.
@@ -166,3 +184,12 @@ def _check_wanted(environ: Mapping[str, str]) -> bool:
     if text not in ("", "0", "1"):
         raise InvalidValue(f"{CHECK_VARIABLE} is {text!r}", fix="set it to 1 or 0")
     return text == "1"
+
+
+def _together(errors: Sequence[DriverError]) -> DriverError:
+    """The error of one device, or one for those of several."""
+    if len(errors) == 1:
+        return errors[0]
+    together = DriverError("; ".join(e.what for e in errors))
+    together.status, together.symbol = errors[0].status, errors[0].symbol
+    return together
