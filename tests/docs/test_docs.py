@@ -20,7 +20,7 @@ from mono_runtime import oci
 
 PAGES = pages()
 PLACEHOLDERS = {"COMMAND", "[OPTIONS]", "..."}
-BENCH = "ci/bench/build_figures.py"
+BENCHES = ("build_figures.py", "runtime_figures.py", "figures/session.py")
 GLOBAL = {"--version", "--help", "-h"}
 NAMES = [p.name for p in PAGES]
 
@@ -36,7 +36,15 @@ def options(name: str) -> set[str]:
 
 
 def test_the_pages_that_the_readme_promises_are_there() -> None:
-    expected = {"architecture", "commands", "families", "figures", "manifests", "troubleshooting"}
+    expected = {
+        "architecture",
+        "commands",
+        "families",
+        "figures",
+        "manifests",
+        "runtime",
+        "troubleshooting",
+    }
     assert {p.stem for p in (ROOT / "docs").glob("*.md")} >= expected
 
 
@@ -81,7 +89,8 @@ def test_every_option_named_in_prose_exists_somewhere(page: Page) -> None:
     named = set(re.findall(r"`(--[a-z][a-z-]*)", page.prose))
     foreign = {"--speculative-config", "--max-num-seqs", "--max-model-len", "--network"}
     foreign |= {"--ignore-requires-python", "--only-binary", "--enforce-eager"}
-    bench = re.findall(r'add_argument\(\s*"(--[a-z]+)"', (ROOT / BENCH).read_text())
+    text = "".join((ROOT / "ci/bench" / bench).read_text() for bench in BENCHES)
+    bench = re.findall(r'add_argument\(\s*"(--[a-z]+)"', text)
     assert named <= known | foreign | set(bench), page.name
 
 
