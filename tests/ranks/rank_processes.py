@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -37,11 +38,15 @@ def _forkserver() -> Any:
 
 
 def _serve(
-    rank: int, size: int, rendezvous: str, environ: Mapping[str, str], orders: Connection
+    rank: int,
+    size: int,
+    rendezvous: str,
+    environ: Mapping[str, str],
+    jobs: str,
+    orders: Connection,
 ) -> None:
     from datetime import timedelta
 
-    import rank_jobs
     import torch.distributed as dist
 
     os.environ.update(environ)
@@ -52,7 +57,7 @@ def _serve(
         world_size=size,
         timeout=timedelta(seconds=LIMIT),
     )
-    session = rank_jobs.Session(rank)
+    session = importlib.import_module(jobs).Session(rank)
     while True:
         try:
             job, arguments = orders.recv()
@@ -72,14 +77,23 @@ def _serve(
 
 
 class Ranks:
-    """``size`` processes; a context manager that ends them all."""
+    """``size`` processes; a context manager that ends them all.
+
+    Each has a ``Session(rank)`` of the module ``jobs``, whose methods are the jobs.
+    """
 
     def __init__(
-        self, size: int, directory: Path, environ: Mapping[str, str] | None = None
+        self,
+        size: int,
+        directory: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        jobs: str = "rank_jobs",
     ) -> None:
         self.size = size
         self._directory = directory
         self._environ = dict(environ or {})
+        self._jobs = jobs
 
     def __enter__(self) -> Ranks:
         context = _forkserver()
@@ -89,7 +103,7 @@ class Ranks:
         self._orders: list[Connection] = []
         for rank in range(self.size):
             ours, theirs = context.Pipe()
-            arguments = (rank, self.size, rendezvous, self._environ, theirs)
+            arguments = (rank, self.size, rendezvous, self._environ, self._jobs, theirs)
             process = context.Process(target=_serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -110,7 +124,7 @@ class Ranks:
             orders.close()
 
     def start(self, rank: int, job: str, *arguments: Any) -> None:
-        """Let ``rank`` begin a job of `rank_jobs.Session`."""
+        """Let ``rank`` begin a job."""
         self._orders[rank].send((job, arguments))
 
     def finish(self, rank: int) -> Answer:
