@@ -4,7 +4,7 @@ A server opens a store and launches what is in it; nothing here compiles::
 
     store = mono_runtime.open()
     loader = store.on()
-    loader.preload(store.keys(), group=tp_cpu_group)
+    loader.preload(loader.keys(), group=tp_cpu_group)
     k1 = loader.launch("deepseek_v41", "k1", tokens=6, tp=4, ...)
     k1(*args, stream=stream)
 """

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,25 @@ def flip(file: Path) -> None:
 def opened(*stores: Path, **options: Any) -> Store:
     """`mono_runtime.open` with no environment."""
     return mono_runtime.open(stores, environ={}, **options)
+
+
+class Between:
+    """A driver that calls what is in ``before`` for a method, with its arguments, ahead of ``driver``'s."""
+
+    def __init__(self, driver: Any, **before: Callable[..., object]) -> None:
+        self._driver = driver
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        method, before = getattr(self._driver, name), self._before.get(name)
+        if before is None:
+            return method
+
+        def call(*arguments: object) -> object:
+            before(*arguments)
+            return method(*arguments)
+
+        return call
 
 
 def three(x: int, out: int, n: int) -> bytes:

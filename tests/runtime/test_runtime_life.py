@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import struct
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -359,6 +361,18 @@ def test_a_closed_store_says_so_also_where_there_is_no_device(hip: StandIn, plac
     hip.reset(none=True)
     with pytest.raises(Released):
         store.on()
+
+
+def test_a_closed_store_keeps_no_launch_alive(hip: StandIn, place: Path) -> None:
+    store = opened(place)
+    launch = store.launch(FAMILY, "k1", tokens=1, tp=4, fold=False)
+    launch(X, OUT, 1)
+    gone = weakref.ref(launch)
+    store.close()
+    del launch
+    gc.collect()
+    assert gone() is None
+    assert store.snapshot()["launches"] == {FAMILY: {"k1": 1}}
 
 
 def test_an_exception_in_the_block_closes_the_store(hip: StandIn, place: Path) -> None:

@@ -13,12 +13,13 @@ import standin_hip
 from rank_processes import PerRank, Ranks
 from rank_servers import Server
 from rank_threads import each_rank
-from runtime_kit import deployment, flip, index_of, k1, k2, key, publish, three
+from runtime_kit import Between, deployment, flip, index_of, k1, k2, key, opened, publish, three
 from standin_hip import FakeDevice, StandIn
 from store_kit import blob_file
 
-from mono_runtime.errors import InvalidValue, RankLost, RanksDisagree
-from mono_runtime.ranks import LocalGroup
+from mono_runtime.errors import InvalidValue, MonoError, RankLost, RanksDisagree
+from mono_runtime.hip.driver import open_hip
+from mono_runtime.ranks import LocalGroup, SingleGroup
 
 KEYS = [made.key for made in deployment()]
 TIMEOUT = 30.0
@@ -222,6 +223,21 @@ def test_what_no_policy_excuses_is_refused_also_when_it_is_everywhere(
     assert [r.partition(": hipModule")[0] for r in reasons] == [
         f"rank {rank}: {KEYS[0]}: DriverError" for rank in (0, 1)
     ]
+
+
+@pytest.mark.parametrize("policy", ["strict", "stock"])
+def test_an_error_that_is_none_of_ours_is_every_ranks_refusal(
+    hip: StandIn, place: Path, policy: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of threads")
+
+    with opened(place, policy=policy, driver=Between(open_hip(), load_module=fail)) as store:
+        loader = store.on()
+        with pytest.raises(RanksDisagree, match=r"rank 0: .*RuntimeError: out of threads"):
+            loader.preload(KEYS[:1], group=SingleGroup())
+        with pytest.raises(MonoError, match="1 of 1 launches could not be loaded"):
+            loader.preload(KEYS[:1])
 
 
 def test_ranks_on_unequal_devices_are_refused(hip: StandIn, place: Path) -> None:

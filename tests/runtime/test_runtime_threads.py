@@ -11,10 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from runtime_kit import FAMILY, deployment, key, opened, three
+from runtime_kit import FAMILY, Between, deployment, key, opened, three
 from standin_hip import StandIn, records_of
 
 from mono_runtime.errors import DriverError, Released
+from mono_runtime.hip.driver import open_hip
 from mono_runtime.launching.launch import Launch
 from mono_runtime.loader import Loader
 from mono_runtime.store import Store
@@ -140,6 +141,53 @@ def test_launches_of_one_thread_go_on_while_another_loads(hip: StandIn, place: P
     sent = [r.kernargs for r in hip.launches()]
     assert sent[-1] == three(4, 5, 6)
     assert set(sent) <= {three(0, 0, 0), three(1, 2, 3), three(4, 5, 6)}
+
+
+def test_closing_waits_for_a_load_that_has_begun(hip: StandIn, place: Path) -> None:
+    inside, go_on, unloaded = threading.Event(), threading.Event(), threading.Event()
+
+    def pause(*_: object) -> None:
+        inside.set()
+        assert go_on.wait(30)
+
+    driver = Between(
+        open_hip(), workgroups_per_compute_unit=pause, unload_module=lambda *_: unloaded.set()
+    )
+    store = opened(place, driver=driver)
+    loader = store.on()
+    with ThreadPoolExecutor(2) as pool:
+        loading = pool.submit(loader.load, key("k1", 1))
+        assert inside.wait(30)
+        closing = pool.submit(store.close)
+        early = unloaded.wait(0.1)
+        go_on.set()
+        assert isinstance(loading.exception(30), Released)
+        closing.result(30)
+    assert not early
+    assert hip.all_alive() == {}
+
+
+def test_a_failure_that_comes_after_another_threads_success_is_not_remembered(
+    hip: StandIn, place: Path
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def fail_late(*_: object) -> None:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(30)
+            raise DriverError("too busy")
+
+    store = opened(place, driver=Between(open_hip(), workgroups_per_compute_unit=fail_late))
+    with store, ThreadPoolExecutor(1) as pool:
+        loader = store.on()
+        unlucky = pool.submit(loader.load, key("k1", 1))
+        assert inside.wait(30)
+        launch = loader.load(key("k1", 1))
+        go_on.set()
+        assert isinstance(unlucky.exception(30), DriverError)
+        assert loader.load(key("k1", 1)) is launch
+        loader.agree(None)
 
 
 def test_closing_while_threads_load_releases_everything(hip: StandIn, place: Path) -> None:
