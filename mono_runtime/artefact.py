@@ -15,7 +15,8 @@ from mono_runtime.canonical import (
 from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_plan import LaunchPlan
 
-ARTEFACT_SCHEMA = 1
+# 2: plans list pairs of a caller's arguments, and leave out kernel arguments that are these.
+ARTEFACT_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)

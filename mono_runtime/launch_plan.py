@@ -2,12 +2,17 @@
 
 A caller's arguments have names and types; each dispatch says which kernel of which code object runs
 on which grid, and where every kernel argument lies in the kernarg segment.
+
+As JSON, a dispatch whose kernel takes the caller's arguments as they are, in order and each at the next
+multiple of its size, does not list them again. So a plan has one form: such a list is never written, and
+refused where it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mono_runtime.canonical import (
     Json,
@@ -18,18 +23,20 @@ from mono_runtime.canonical import (
 )
 from mono_runtime.errors import InvalidValue
 from mono_runtime.expressions import (
+    Arg,
     Const,
     Expression,
     argument_names,
     expression_from_json,
     expression_to_json,
 )
-from mono_runtime.fragments import OnceEach
 
 # Bytes of a kernarg segment: HIP's launches pass kilobytes at most, and a runtime allocates this much.
 MAX_KERNARG = 65536
 # Bytes of each argument type. Pointers are device addresses of 64 bits.
 TYPE_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4, "f64": 8, "ptr": 8}
+# Argument lists that are kept for plans to share: a store's families have few.
+_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,42 +101,57 @@ class LaunchPlan:
 
     def check(self) -> None:
         """Raise `InvalidValue` for a plan that contradicts itself."""
-        names = _names(self.arguments)
-        self._check(names, [_Segment.of(d.arguments) for d in self.dispatches])
+        caller = _Caller.of(self.arguments)
+        self._check(caller, [_Segment.of(d.arguments) for d in self.dispatches])
 
-    def _check(self, names: frozenset[str], segments: Sequence[_Segment]) -> None:
-        if self.stream in names:
+    def _check(self, caller: _Caller, segments: Sequence[_Segment]) -> None:
+        if self.stream in caller.names:
             raise InvalidValue(f"the stream of a launch plan is its argument {self.stream!r} too")
         if not self.dispatches:
             raise InvalidValue("a launch plan without a dispatch")
         for dispatch, segment in zip(self.dispatches, segments, strict=True):
-            _check_dispatch(dispatch, segment, names)
+            _check_dispatch(dispatch, segment, caller.names)
 
     def to_json(self) -> Json:
+        natural = natural_layout(self.arguments)
         return {
-            "arguments": [{"name": a.name, "type": a.type} for a in self.arguments],
+            "arguments": [[a.name, a.type] for a in self.arguments],
             "stream": self.stream,
             "persistent": self.persistent,
-            "dispatches": [_dispatch_to_json(d) for d in self.dispatches],
+            "dispatches": [_dispatch_to_json(d, natural) for d in self.dispatches],
         }
 
     @staticmethod
     def from_json(value: Json) -> LaunchPlan:
-        """The plan that `to_json` wrote, checked; anything else raises `InvalidValue`."""
+        """The plan that `to_json` wrote, checked; anything else raises `InvalidValue`.
+
+        Plans of equal arguments share the same tuples of them.
+        """
         try:
-            arguments, names = _caller(value["arguments"])
-            segments = [_segment(d["arguments"]) for d in value["dispatches"]]
+            caller = _caller_from_json(value["arguments"])
+            segments = [_segment_from_json(d, caller) for d in value["dispatches"]]
             dispatches = map(_dispatch_from_json, value["dispatches"], segments)
             stream, persistent = value["stream"], value["persistent"]
-            plan = LaunchPlan(arguments, stream, persistent, tuple(dispatches))
+            plan = LaunchPlan(caller.arguments, stream, persistent, tuple(dispatches))
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValue(f"not a launch plan: {error!r}") from error
         if stream is not None:
             checked_identifier(stream, "the stream of a launch plan")
         if not isinstance(persistent, bool):
             raise InvalidValue(f"persistent is {persistent!r}, not true or false")
-        plan._check(names, segments)
+        plan._check(caller, segments)
         return plan
+
+
+def natural_layout(arguments: Sequence[Argument]) -> tuple[KernelArgument, ...]:
+    """Kernel arguments that are the caller's, in order, each at the next multiple of its size."""
+    layout, end = [], 0
+    for argument in arguments:
+        size = TYPE_BYTES[argument.type]
+        offset = -(-end // size) * size
+        layout.append(KernelArgument(argument.name, argument.type, offset, Arg(argument.name)))
+        end = offset + size
+    return tuple(layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,39 +173,61 @@ class _Segment:
         reads = frozenset().union(*(argument_names(a.value) for a in arguments))
         return _Segment(arguments, reads, end)
 
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    """Checked arguments of a caller, their names, and the segment that is them as they are."""
+
+    arguments: tuple[Argument, ...]
+    names: frozenset[str]
+    segment: _Segment
+
     @staticmethod
-    def from_json(value: Json) -> _Segment:
-        return _Segment.of(
-            tuple(
+    def of(arguments: tuple[Argument, ...]) -> _Caller:
+        names = frozenset(a.name for a in arguments)
+        if len(names) != len(arguments):
+            raise InvalidValue("two arguments of a launch plan share a name")
+        for argument in arguments:
+            _check_type(argument.type, argument.name)
+        return _Caller(arguments, names, _Segment.of(natural_layout(arguments)))
+
+
+def _caller_from_json(value: Json) -> _Caller:
+    # Before a list becomes a tuple, which an object or a text could become too.
+    if type(value) is not list or any(type(pair) is not list for pair in value):
+        raise InvalidValue("the arguments of a launch plan are no list of lists")
+    return _caller(tuple(map(tuple, value)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _caller(pairs: tuple[tuple[Json, ...], ...]) -> _Caller:
+    return _Caller.of(
+        tuple([Argument(checked_identifier(name, "an argument"), type_) for name, type_ in pairs])
+    )
+
+
+def _segment_from_json(dispatch: Json, caller: _Caller) -> _Segment:
+    if "arguments" not in dispatch:
+        return caller.segment
+    listed = dispatch["arguments"]
+    if type(listed) is not list:
+        raise InvalidValue("the arguments of a dispatch are no list")
+    segment = _Segment.of(
+        tuple(
+            [
                 KernelArgument(
                     checked_identifier(a["name"], "a kernel argument"),
                     a["type"],
                     checked_count(a["offset"], "an offset", MAX_KERNARG),
                     expression_from_json(a["value"]),
                 )
-                for a in value
-            )
+                for a in listed
+            ]
         )
-
-
-def _caller_from_json(value: Json) -> tuple[tuple[Argument, ...], frozenset[str]]:
-    arguments = tuple(
-        Argument(checked_identifier(a["name"], "an argument"), a["type"]) for a in value
     )
-    return arguments, _names(arguments)
-
-
-_caller = OnceEach(_caller_from_json)
-_segment = OnceEach(_Segment.from_json)
-
-
-def _names(arguments: Sequence[Argument]) -> frozenset[str]:
-    names = frozenset(a.name for a in arguments)
-    if len(names) != len(arguments):
-        raise InvalidValue("two arguments of a launch plan share a name")
-    for argument in arguments:
-        _check_type(argument.type, argument.name)
-    return names
+    if segment == caller.segment:
+        raise InvalidValue("a dispatch lists arguments that are the caller's as they are")
+    return segment
 
 
 def _check_type(name: object, what: str) -> None:
@@ -201,15 +245,17 @@ def _check_dispatch(dispatch: Dispatch, segment: _Segment, names: frozenset[str]
         raise InvalidValue(f"{dispatch.symbol}'s arguments end past its kernarg segment")
 
 
-def _dispatch_to_json(dispatch: Dispatch) -> Json:
-    return {
+def _dispatch_to_json(dispatch: Dispatch, natural: tuple[KernelArgument, ...]) -> Json:
+    value = {
         "symbol": dispatch.symbol,
         "code_object": dispatch.code_object,
         "grid": [expression_to_json(e) for e in dispatch.grid],
         "block": [expression_to_json(e) for e in dispatch.block],
         "dynamic_lds": expression_to_json(dispatch.dynamic_lds),
         "kernarg_size": dispatch.kernarg_size,
-        "arguments": [
+    }
+    if dispatch.arguments != natural:
+        value["arguments"] = [
             {
                 "name": a.name,
                 "type": a.type,
@@ -217,8 +263,8 @@ def _dispatch_to_json(dispatch: Dispatch) -> Json:
                 "value": expression_to_json(a.value),
             }
             for a in dispatch.arguments
-        ],
-    }
+        ]
+    return value
 
 
 def _dispatch_from_json(value: Json, segment: _Segment) -> Dispatch:

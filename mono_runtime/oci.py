@@ -7,7 +7,7 @@ the inputs and the code objects. A reader opens nothing for writing and takes no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +21,6 @@ from mono_runtime.errors import (
     StoreMissing,
 )
 from mono_runtime.files import REBUILD, open_error, read_regular
-from mono_runtime.fragments import FragmentReader
 from mono_runtime.index import Index, IndexEntry
 from mono_runtime.inputs import Inputs
 from mono_runtime.safety import Trust, store_directories, trust_for
@@ -37,7 +36,7 @@ OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 STORE_TYPE = "application/vnd.mono-build.store.v1"
 INDEX_TYPE = "application/vnd.mono-build.index.v1+json"
-ARTEFACT_TYPE = "application/vnd.mono-build.artefact.v1+json"
+ARTEFACT_TYPE = "application/vnd.mono-build.artefact.v2+json"
 INPUTS_TYPE = "application/vnd.mono-build.inputs.v1+json"
 CODE_OBJECT_TYPE = "application/vnd.mono-build.code-object.v1+elf"
 _OTHER_FORMAT = "use the mono-build release that wrote the store, or rebuild the store"
@@ -101,12 +100,8 @@ def read_blob(
 
 def parse_json(data: bytes, where: str) -> Json:
     """``data`` as JSON; `StoreDamaged` when it is none."""
-    return _decoded(json_value, data, where)
-
-
-def _decoded(decode: Callable[[str], Json], data: bytes, where: str) -> Json:
     try:
-        return decode(data.decode())
+        return json_value(data.decode())
     except (ValueError, RecursionError) as error:
         raise StoreDamaged(f"not JSON: {error}", where=where, fix=REBUILD) from error
 
@@ -141,7 +136,6 @@ class StoreReader:
     index: Index
     index_digest: str
     trust: Trust | None = None
-    _fragments: FragmentReader = field(default_factory=FragmentReader, compare=False, repr=False)
 
     @staticmethod
     def open(path: Path, *, safe: bool = False) -> StoreReader:
@@ -193,7 +187,7 @@ class StoreReader:
 
     def artefact(self, digest: str) -> Artefact:
         """The artefact blob of this digest."""
-        return self._read(Artefact.from_json, digest, self._fragments)
+        return self._read(Artefact.from_json, digest)
 
     def artefact_of(self, entry: IndexEntry) -> Artefact:
         """The artefact of ``entry``; `StoreDamaged` when it is one of something else."""
@@ -209,22 +203,12 @@ class StoreReader:
         """The inputs blob of this digest."""
         return self._read(Inputs.from_json, digest)
 
-    def _read(
-        self,
-        parse: Callable[[Json], T],
-        digest: str,
-        decode: Callable[[str], Json] = json_value,
-    ) -> T:
-        return _parsed(parse, self.blob(digest), f"{self.path}/{blob_name(digest)}", decode)
+    def _read(self, parse: Callable[[Json], T], digest: str) -> T:
+        return _parsed(parse, self.blob(digest), f"{self.path}/{blob_name(digest)}")
 
 
-def _parsed(
-    parse: Callable[[Json], T],
-    data: bytes,
-    where: str,
-    decode: Callable[[str], Json] = json_value,
-) -> T:
-    value = _decoded(decode, data, where)
+def _parsed(parse: Callable[[Json], T], data: bytes, where: str) -> T:
+    value = parse_json(data, where)
     try:
         return parse(value)
     except InvalidValue as error:

@@ -185,8 +185,9 @@ class StoreWriter:
             elif entry.artefact not in described:
                 try:
                     layers.update(artefact_layers(self.blob, entry.artefact))
-                except _BROKEN:
-                    # An old artefact that is broken stays named, so that `verify` still finds it.
+                except (*_BROKEN, StoreFormat):
+                    # An old artefact that is broken, or of another release, stays named, so that
+                    # `verify` still finds it.
                     layers.update(current.layers if current else ())
             described.add(entry.artefact)
         return in_order(layers)

@@ -9,7 +9,7 @@ from mono_build.toolbox import DECIDING
 
 ROOT = Path(__file__).resolve().parents[2]
 # Used while compiling, but to read a store and to say what is wrong.
-READING = ("errors", "fragments", "index", "oci")
+READING = ("errors", "index", "oci")
 READING_ONLY = {f"mono_runtime/{name}.py" for name in READING}
 
 

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from reading_kit import DOCUMENTS, Forgery, expected, opened, use
-from store_kit import blob_file, code, key, sha
+from store_kit import add, blob_file, code, key, sha
 
+from mono_build.store.verify import verify
+from mono_build.store.writer import StoreWriter
 from mono_runtime.errors import (
     LaunchMissing,
     MonoError,
@@ -25,6 +27,7 @@ from mono_runtime.errors import (
     StoreMissing,
     StoreUnsafe,
 )
+from mono_runtime.oci import StoreReader
 from mono_runtime.sources import compare_sources
 
 LEADING_OUT = [
@@ -155,6 +158,21 @@ def nested(depth: int) -> Any:
     return value
 
 
+def listed(place: int = 0, **change: Any) -> list[Any]:
+    """Kernel arguments of their own, the caller's in the other order, with one changed."""
+    items: list[Any] = [
+        {"name": "n", "type": "i32", "offset": 0, "value": {"arg": "n"}},
+        {"name": "x", "type": "i64", "offset": 8, "value": {"arg": "x"}},
+    ]
+    items[place] = {**items[place], **change}
+    return items
+
+
+# What the plan of these stores means without listing it.
+AS_THEY_ARE = [
+    {"name": "x", "type": "i64", "offset": 0, "value": {"arg": "x"}},
+    {"name": "n", "type": "i32", "offset": 8, "value": {"arg": "n"}},
+]
 REFUSED_VALUES = [
     (["schema"], 1.0),
     (["schema"], True),
@@ -163,11 +181,19 @@ REFUSED_VALUES = [
     (["plan", "persistent"], 1),
     (["plan", "stream"], "x"),
     (["plan", "stream"], "no name"),
-    (["plan", "arguments", 0, "name"], "a b"),
-    (["plan", "arguments", 0, "name"], ["x"]),
-    (["plan", "arguments", 0, "name"], "n"),
-    (["plan", "arguments", 0, "type"], "i128"),
-    (["plan", "arguments", 0, "type"], {"i": 64}),
+    (["plan", "arguments"], None),
+    (["plan", "arguments"], {"xx": "i64", "n": "i32"}),
+    (["plan", "arguments"], ["xi", "ni"]),
+    (["plan", "arguments", 0], {"x": 1, "i64": 2}),
+    (["plan", "arguments", 0], {"name": "x", "type": "i64"}),
+    (["plan", "arguments", 0], ["x"]),
+    (["plan", "arguments", 0], ["x", "i64", 0]),
+    (["plan", "arguments", 0, 0], "a b"),
+    (["plan", "arguments", 0, 0], ["x"]),
+    (["plan", "arguments", 0, 0], 1),
+    (["plan", "arguments", 0, 0], "n"),
+    (["plan", "arguments", 0, 1], "i128"),
+    (["plan", "arguments", 0, 1], {"i": 64}),
     (["plan", "dispatches"], []),
     (["plan", "dispatches", 0, "symbol"], "two\nlines"),
     (["plan", "dispatches", 0, "symbol"], ""),
@@ -185,12 +211,21 @@ REFUSED_VALUES = [
     (["plan", "dispatches", 0, "grid", 0], {"op": "system", "width": 64, "of": [1, 1]}),
     (["plan", "dispatches", 0, "grid", 0], nested(65)),
     (["plan", "dispatches", 0, "grid", 0], nested(300)),
-    (["plan", "dispatches", 0, "arguments", 0, "offset"], True),
-    (["plan", "dispatches", 0, "arguments", 0, "offset"], 0.0),
-    (["plan", "dispatches", 0, "arguments", 0, "offset"], -8),
-    (["plan", "dispatches", 0, "arguments", 0, "offset"], 4),
-    (["plan", "dispatches", 0, "arguments", 1, "offset"], 4),
-    (["plan", "dispatches", 0, "arguments", 0, "value"], "x"),
+    (["plan", "dispatches", 0, "arguments"], None),
+    (["plan", "dispatches", 0, "arguments"], {}),
+    (["plan", "dispatches", 0, "arguments"], "xn"),
+    (["plan", "dispatches", 0, "arguments"], [["x", "i64"], ["n", "i32"]]),
+    (["plan", "dispatches", 0, "arguments"], AS_THEY_ARE),
+    (["plan", "dispatches", 0, "arguments"], listed(offset=True)),
+    (["plan", "dispatches", 0, "arguments"], listed(offset=0.0)),
+    (["plan", "dispatches", 0, "arguments"], listed(offset=-4)),
+    (["plan", "dispatches", 0, "arguments"], listed(offset=2)),
+    (["plan", "dispatches", 0, "arguments"], listed(1, offset=0)),
+    (["plan", "dispatches", 0, "arguments"], listed(1, offset=16)),
+    (["plan", "dispatches", 0, "arguments"], listed(type="i128")),
+    (["plan", "dispatches", 0, "arguments"], listed(name="a b")),
+    (["plan", "dispatches", 0, "arguments"], listed(value="n")),
+    (["plan", "dispatches", 0, "arguments"], listed(value={"arg": "unknown"})),
     (["code_objects"], []),
     (["code_objects", 0, "size"], "205"),
     (["code_objects", 0, "size"], 1 << 70),
@@ -212,13 +247,46 @@ def test_a_value_that_no_build_writes_is_refused_when_it_is_read(
     assert use(layers, 2) == expected(2)
 
 
-@pytest.mark.parametrize("document", ["index", "artefact", "inputs"])
-def test_a_newer_schema_is_another_format_and_not_damage(store: Path, document: str) -> None:
-    Forgery(store).write(document, setting(["schema"], 2))
-    with pytest.raises(StoreFormat, match="has schema 2; this version reads 1") as caught:
+@pytest.mark.parametrize("arguments", [listed(), listed(value=7), listed()[:1], []])
+def test_kernel_arguments_that_are_not_the_callers_as_they_are_are_listed(
+    store: Path, arguments: list[Any]
+) -> None:
+    Forgery(store).write("artefact", setting(["plan", "dispatches", 0, "arguments"], arguments))
+    assert use(opened(store), 1) == expected(1)
+
+
+@pytest.mark.parametrize(
+    ("document", "schema", "read"),
+    [("index", 2, 1), ("artefact", 3, 2), ("artefact", 1, 2), ("inputs", 2, 1)],
+)
+def test_another_schema_is_another_format_and_not_damage(
+    store: Path, document: str, schema: int, read: int
+) -> None:
+    Forgery(store).write(document, setting(["schema"], schema))
+    expected_text = f"has schema {schema}; this version reads {read}"
+    with pytest.raises(StoreFormat, match=expected_text) as caught:
         use(opened(store), 1)
     assert caught.value.fix is not None
     assert "release that wrote the store" in caught.value.fix
+
+
+def test_an_artefact_of_an_earlier_release_does_not_stop_a_build_and_is_replaced_by_one(
+    store: Path,
+) -> None:
+    Forgery(store).write("artefact", setting(["schema"], 1))
+    with StoreWriter(store) as writer:
+        writer.publish([add(writer, 8)])
+    assert use(opened(store), 8) == expected(8)
+    with pytest.raises(StoreFormat, match="has schema 1; this version reads 2"):
+        use(opened(store), 1)
+    old = StoreReader.open(store).index.by_key()[key(1)].artefact
+    assert [
+        f.what for f in verify(store).faults if f.file.endswith(old.removeprefix("sha256:"))
+    ] == ["the artefact has schema 1; this version reads 2"]
+    with StoreWriter(store) as writer:
+        writer.publish([add(writer, 1)])
+    assert use(opened(store), 1) == expected(1)
+    assert verify(store).exit_code == 0
 
 
 def test_a_nesting_that_a_build_may_write_is_read(store: Path) -> None:

@@ -19,6 +19,7 @@ from mono_runtime.errors import (
     LaunchMissing,
     StoreDamaged,
     StoreDiffers,
+    StoreFormat,
     StoreMissing,
 )
 from mono_runtime.layers import layered, open_layers
@@ -173,9 +174,12 @@ def test_a_store_that_was_built_on_still_serves_the_pinned_index_until_gc(store:
 
 
 def test_a_pinned_digest_of_something_else_is_refused(store: Path) -> None:
-    artefact = opened(store).find(key(1)).entry.artefact
+    layers = opened(store)
+    found = layers.find(key(1))
     with pytest.raises(StoreDamaged, match="not an index"):
-        open_layers(store, digest=artefact, environ={})
+        open_layers(store, digest=layers.artefact(found).inputs, environ={})
+    with pytest.raises(StoreFormat, match="the index has schema 2"):
+        open_layers(store, digest=found.entry.artefact, environ={})
     with pytest.raises(StoreDamaged, match="not JSON"):
         open_layers(store, digest="sha256:" + hashlib.sha256(code(1)).hexdigest(), environ={})
 
