@@ -21,7 +21,7 @@ class Architecture:
     features: tuple[tuple[str, bool], ...] = ()
 
     def __str__(self) -> str:
-        return ":".join([self.name, *(f"{n}{'+' if on else '-'}" for n, on in self.features)])
+        return ":".join([self.name, *[f"{n}{'+' if on else '-'}" for n, on in self.features]])
 
     def accepts(self, device: Architecture) -> bool:
         """Whether code for this target runs on ``device``: same base, and no flag that contradicts."""

@@ -35,11 +35,14 @@ def json_value(text: str) -> Json:
     Raises:
         RecursionError: it is nested too deeply.
     """
-    return json.loads(text, parse_constant=_refuse_number)
+    return _DECODER.decode(text)
 
 
 def _refuse_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_number)
 
 
 def digest_of(data: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mono_runtime.arch import Architecture
 from mono_runtime.driver import Device
 from mono_runtime.errors import StoreDamaged, WrongDevice
@@ -37,14 +39,23 @@ def elf_target(code: bytes, *, where: str | None = None) -> Architecture:
         raise _no_code_object(f"machine {machine}, OS ABI {header[_OSABI]}", where)
     if header[_ABIVERSION] not in _ABIVERSIONS:
         raise _no_code_object(f"code object ABI version {header[_ABIVERSION]}", where)
-    name = next((t.arch for t in TARGETS.values() if t.mach == flags & _EF_MACH), None)
-    if name is None:
+    target = _target_of(flags)
+    if target is None:
         raise WrongDevice(
             f"a code object is for machine 0x{flags & _EF_MACH:02x}, which is none of"
             f" {', '.join(TARGETS)}",
             where=where,
             fix="build the store for the architecture of this device (--arch)",
         )
+    return target
+
+
+# A store's code objects have few values of these flags.
+@lru_cache(maxsize=64)
+def _target_of(flags: int) -> Architecture | None:
+    name = next((t.arch for t in TARGETS.values() if t.mach == flags & _EF_MACH), None)
+    if name is None:
+        return None
     features = tuple(
         (feature, flags & mask == on)
         for feature, (mask, off, on) in _EF_FEATURES.items()

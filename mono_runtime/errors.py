@@ -13,16 +13,16 @@ class MonoError(Exception):
 
     Args:
         what: one sentence that says what is wrong.
-        where: the file, launch or setting it was found in.
+        where: the file, launch or setting it was found in; its text is taken now.
         fix: what to do about it.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
+    def __init__(self, what: str, *, where: object = None, fix: str | None = None) -> None:
         super().__init__(what)
         self.what = what
-        self.where = where
+        self.where = None if where is None else str(where)
         self.fix = fix
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mono_runtime.canonical import Json
 from mono_runtime.errors import InvalidValue
@@ -153,7 +154,7 @@ _ARITY = {"select": 3, "sext": 1, "trunc": 1}
 def expression_from_json(value: Json, depth: int = 0) -> Expression:
     """What `expression_to_json` wrote; anything else, or more than `MAX_DEPTH` levels, raises `InvalidValue`."""
     if type(value) is int and _LOWEST <= value <= _HIGHEST:
-        return Const(value)
+        return _constant(value)
     if isinstance(value, dict) and set(value) == {"arg"} and isinstance(value["arg"], str):
         return Arg(value["arg"])
     if isinstance(value, dict) and set(value) == {"op", "width", "of"} and depth < MAX_DEPTH:
@@ -168,6 +169,11 @@ def expression_from_json(value: Json, depth: int = 0) -> Expression:
         ):
             return Op(name, width, tuple(expression_from_json(v, depth + 1) for v in of))
     raise InvalidValue(f"not an integer expression: {reprlib.repr(value)}")
+
+
+@lru_cache(maxsize=256)
+def _constant(value: int) -> Const:
+    return Const(value)
 
 
 def _is_width(value: Json) -> bool:

@@ -46,10 +46,10 @@ class LaunchKey:
         checked_name(family, "family")
         checked_name(launch, "launch")
         checked_arch(arch)
-        names = _field_names(tuple(build))
-        for name in names:
-            _check_scalar(name, build[name])
-        return LaunchKey(family, launch, arch, tuple([(name, build[name]) for name in names]))
+        pairs = tuple([(name, build[name]) for name in _field_names(tuple(build))])
+        for name, value in pairs:
+            _check_scalar(name, value)
+        return LaunchKey(family, launch, arch, pairs)
 
     @property
     def values(self) -> dict[str, Scalar]:
@@ -96,11 +96,11 @@ def _field_names(names: tuple[object, ...]) -> tuple[str, ...]:
 
 
 def _check_scalar(name: str, value: object) -> None:
-    if isinstance(value, (bool, str)):
-        return
     if isinstance(value, int):
         if not -_RANGE <= value < _RANGE:
             raise InvalidValue(f"build parameter {name} does not fit in 64 bits")
+    elif isinstance(value, str):
+        return
     elif not isinstance(value, float):
         raise InvalidValue(f"build parameter {name} = {value!r} is not a scalar")
     elif not math.isfinite(value):

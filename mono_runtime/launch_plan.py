@@ -194,7 +194,7 @@ class _Caller:
 
 def _caller_from_json(value: Json) -> _Caller:
     # Before a list becomes a tuple, which an object or a text could become too.
-    if type(value) is not list or any(type(pair) is not list for pair in value):
+    if type(value) is not list or not set(map(type, value)) <= {list}:
         raise InvalidValue("the arguments of a launch plan are no list of lists")
     return _caller(tuple(map(tuple, value)))
 
@@ -282,5 +282,5 @@ def _dispatch_from_json(value: Json, segment: _Segment) -> Dispatch:
 def _triple(values: Json) -> tuple[Expression, Expression, Expression]:
     if not isinstance(values, list) or len(values) != 3:
         raise InvalidValue(f"not three dimensions: {values!r}")
-    x, y, z = (expression_from_json(v) for v in values)
-    return (x, y, z)
+    x, y, z = values
+    return (expression_from_json(x), expression_from_json(y), expression_from_json(z))

@@ -30,11 +30,17 @@ class Module:
     shared: bool
 
 
+def _held_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True)
 class _Entry:
-    """One digest: being loaded until ``done``, then loaded, or failed when ``handle`` is None."""
+    """One digest: being loaded while ``loading`` is held, then loaded, or failed when ``handle`` is None."""
 
-    done: threading.Event = field(default_factory=threading.Event)
+    loading: threading.Lock = field(default_factory=_held_lock)
     handle: int | None = None
     error: Exception | None = None
     # HIP keeps the address of the image and copies nothing (ROCm clr, FatBinaryInfo::AddDevProgram),
@@ -107,7 +113,8 @@ class ModuleCache:
                     mine = self._entries[digest] = _Entry()
             if entry is None:
                 return self._load(digest, mine, read)
-            entry.done.wait()
+            with entry.loading:
+                pass
             if entry.error is not None:
                 raise entry.error
             if entry.handle is not None:
@@ -171,7 +178,7 @@ class ModuleCache:
             entry.error = error if isinstance(error, Exception) else None
             raise
         finally:
-            entry.done.set()
+            entry.loading.release()
         if self._counters is not None:
             self._counters.loaded(len(code), time.perf_counter() - start)
         return Module(handle, len(code), shared=False)

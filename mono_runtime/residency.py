@@ -115,7 +115,7 @@ def require_resident(
     fits: list[Fit] = []
     if artefact.plan.persistent:
         for dispatch, function in zip(artefact.plan.dispatches, functions, strict=True):
-            name = str(launch or dispatch.symbol)
+            name = launch or dispatch.symbol
             _refuse_restricted(device, name)
             fit = _fit(artefact, dispatch, function, device, driver, name)
             _refuse_larger(fit, device, driver, name)
@@ -141,7 +141,7 @@ def describe(device: Device) -> str:
     return f"device {device.ordinal}, {device.name} ({', '.join(facts)})"
 
 
-def _refuse_restricted(device: Device, name: str) -> None:
+def _refuse_restricted(device: Device, name: object) -> None:
     if device.restriction is not None:
         raise NotResident(
             f"{name} is persistent and the compute units of {describe(device)} are restricted, so it"
@@ -153,7 +153,12 @@ def _refuse_restricted(device: Device, name: str) -> None:
 
 
 def _fit(
-    artefact: Artefact, dispatch: Dispatch, function: int, device: Device, driver: Driver, name: str
+    artefact: Artefact,
+    dispatch: Dispatch,
+    function: int,
+    device: Device,
+    driver: Driver,
+    name: object,
 ) -> Fit:
     kernel = _figures(artefact, dispatch, name)
     workgroups = _constant(dispatch.grid, "grid", name)
@@ -171,7 +176,7 @@ def _fit(
     return Fit(dispatch.symbol, workgroups, threads, lds, computed, reported)
 
 
-def _figures(artefact: Artefact, dispatch: Dispatch, name: str) -> KernelResources:
+def _figures(artefact: Artefact, dispatch: Dispatch, name: object) -> KernelResources:
     for code in artefact.code_objects:
         for kernel in code.kernels:
             found = code.digest == dispatch.code_object and kernel.symbol == dispatch.symbol
@@ -184,14 +189,14 @@ def _figures(artefact: Artefact, dispatch: Dispatch, name: str) -> KernelResourc
     )
 
 
-def _target(artefact: Artefact, name: str) -> Target:
+def _target(artefact: Artefact, name: object) -> Target:
     target = TARGETS.get(artefact.arch)
     if target is None:
         raise StoreDamaged(f"the artefact is for {artefact.arch}, which is not known", where=name)
     return target
 
 
-def _constant(values: tuple[Expression, ...], what: str, name: str) -> int:
+def _constant(values: tuple[Expression, ...], what: str, name: object) -> int:
     size = constant_product(values)
     if size is None:
         raise NotResident(
@@ -203,7 +208,7 @@ def _constant(values: tuple[Expression, ...], what: str, name: str) -> int:
     return size
 
 
-def _refuse_larger(fit: Fit, device: Device, driver: Driver, name: str) -> None:
+def _refuse_larger(fit: Fit, device: Device, driver: Driver, name: object) -> None:
     room = fit.each * device.compute_units
     if fit.workgroups <= room:
         return

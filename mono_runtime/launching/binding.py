@@ -192,15 +192,15 @@ class Binding:
         return self._pool.add(self._dispatcher.slot(bytearray(self._packed), self.formats))
 
     def _layout(self) -> tuple[tuple[str, ...], tuple[Write, ...] | None]:
-        packing = self._dispatcher.packing
-        if self._dispatcher.plain_pack is None or packing.sources is None or self._always_check:
+        layout = self._dispatcher.packing.layout
+        if self._dispatcher.plain_pack is None or layout.sources is None or self._always_check:
             return (), None
-        if not set(self._moving) <= set(packing.sources):
+        if not set(self._moving) <= set(layout.sources):
             # Nothing would look at an argument that no kernel argument is made of.
             return (), None
         formats: list[str] = []
         writes: list[Write] = []
-        for argument, source in zip(packing.fields, packing.sources, strict=True):
+        for argument, source in zip(layout.fields, layout.sources, strict=True):
             if source not in self._moving:
                 continue
             code = _VIEWS.get(argument.type)

@@ -59,7 +59,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        where: str,
+        where: object,
         plan: LaunchPlan,
         device: int,
         driver: Driver,
@@ -82,7 +82,7 @@ class Dispatcher:
         self._packings = tuple(packing(d, plan.arguments, where) for d in plan.dispatches)
         first = self._packings[0]
         plain = len(self._packings) == 1 and first.geometry is not None
-        self.plain_pack: Pack | None = first.pack if plain else None
+        self.plain_pack: Pack | None = first.layout.pack if plain else None
         self.pool = SlotPool(where)
         self._lanes: list[tuple[_Lane, ...]] = []
 

@@ -94,7 +94,7 @@ class Launch:
         self.device = device
         self.always_check = always_check
         self.released = False
-        self._dispatcher = Dispatcher(str(key), plan, device, driver, functions, on_call)
+        self._dispatcher = Dispatcher(key, plan, device, driver, functions, on_call)
         self.signature: Signature = self._dispatcher.signature
         self._lock = threading.Lock()
         self._bindings: weakref.WeakSet[Binding] = weakref.WeakSet()

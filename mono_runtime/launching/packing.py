@@ -12,6 +12,7 @@ from mono_runtime.driver import Grid
 from mono_runtime.errors import ArgumentMismatch, InvalidValue
 from mono_runtime.expressions import Arg, Const, Expression, evaluate
 from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument
+from mono_runtime.launching.shared import OncePer
 from mono_runtime.launching.values import Value, normalised
 
 # Formats of the host's own layout: HIP's hosts are 64-bit and little-endian, as its devices are. "n" is
@@ -32,30 +33,41 @@ class Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """How one dispatch is filled.
+class Layout:
+    """Where a call's arguments lie in a kernarg segment.
 
     Attributes:
-        dispatch: what is filled.
-        fields: its kernel arguments by offset.
-        where: the launch, for messages.
-        geometry: the grid, when it does not depend on arguments.
+        fields: the kernel arguments by offset.
         sources: for each field, the caller's argument that it is a copy of; None
             when at least one is computed.
         pack: packs a call's numbers at once when ``sources`` is there; it raises `struct.error` or
             `TypeError` for what does not fit (integers have to be signed).
     """
 
-    dispatch: Dispatch
     fields: tuple[KernelArgument, ...]
-    where: str
-    geometry: Geometry | None
     sources: tuple[int, ...] | None
     pack: Pack | None
 
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How one dispatch is filled.
+
+    Attributes:
+        dispatch: what is filled.
+        layout: where its arguments lie.
+        where: the launch, for messages.
+        geometry: the grid, when it does not depend on arguments.
+    """
+
+    dispatch: Dispatch
+    layout: Layout
+    where: object
+    geometry: Geometry | None
+
     def fill(self, buffer: bytearray, numbers: Mapping[str, Value]) -> None:
         """Evaluate every kernel argument over the caller's normalised ``numbers`` and write it."""
-        for argument in self.fields:
+        for argument in self.layout.fields:
             name = f"{self.dispatch.symbol}({argument.name})"
             value = self._evaluated(argument.value, numbers)
             value = normalised(Argument(name, argument.type), value, self.where)
@@ -90,18 +102,20 @@ class Packing:
             ) from error
 
 
-def packing(dispatch: Dispatch, arguments: tuple[Argument, ...], where: str) -> Packing:
+def packing(dispatch: Dispatch, arguments: tuple[Argument, ...], where: object) -> Packing:
     """How ``dispatch`` is filled from a call of ``arguments``; a constant grid is checked here."""
-    fields = tuple(sorted(dispatch.arguments, key=lambda a: a.offset))
+    layout = _layout(dispatch.arguments, arguments)
+    return Packing(dispatch, layout, where, _constant_geometry(dispatch))
+
+
+def _new_layout(taken: tuple[KernelArgument, ...], arguments: tuple[Argument, ...]) -> Layout:
+    fields = tuple(sorted(taken, key=lambda a: a.offset))
     sources = _sources(fields, arguments)
-    return Packing(
-        dispatch=dispatch,
-        fields=fields,
-        where=where,
-        geometry=_constant_geometry(dispatch),
-        sources=sources,
-        pack=None if sources is None else _packer(fields, sources, len(arguments)),
-    )
+    pack = None if sources is None else _packer(fields, sources, len(arguments))
+    return Layout(fields, sources, pack)
+
+
+_layout = OncePer(_new_layout)
 
 
 def _sources(
@@ -146,25 +160,31 @@ def _format(fields: tuple[KernelArgument, ...]) -> str:
 
 
 def _constant_geometry(dispatch: Dispatch) -> Geometry | None:
-    values = []
-    for expression in (*dispatch.grid, *dispatch.block, dispatch.dynamic_lds):
-        if not isinstance(expression, Const):
-            return None
-        values.append(expression.value)
+    shape = (*dispatch.grid, *dispatch.block, dispatch.dynamic_lds)
+    values = [e.value for e in shape if isinstance(e, Const)]
+    if len(values) < len(shape):
+        return None
     return _geometry(dispatch.symbol, values[:3], values[3:6], values[6])
 
 
 def _geometry(
     symbol: str, grid: Sequence[Value], block: Sequence[Value], dynamic_lds: Value
 ) -> Geometry:
-    for what, sizes in (("grid", grid), ("block", block)):
-        if not all(isinstance(n, int) and 1 <= n < 1 << 32 for n in sizes):
-            raise InvalidValue(f"{symbol} would run on a {what} of {tuple(sizes)}")
-    if not isinstance(dynamic_lds, int) or not 0 <= dynamic_lds < 1 << 32:
+    geometry = Geometry(
+        _grid(symbol, "grid", grid), _grid(symbol, "block", block), _integer(dynamic_lds)
+    )
+    if not 0 <= geometry.dynamic_lds < 1 << 32:
         raise InvalidValue(f"{symbol} would run with {dynamic_lds} bytes of dynamic LDS")
-    return Geometry(_grid(grid), _grid(block), dynamic_lds)
+    return geometry
 
 
-def _grid(sizes: Sequence[Value]) -> Grid:
-    x, y, z = (int(n) for n in sizes)
+def _grid(symbol: str, what: str, sizes: Sequence[Value]) -> Grid:
+    x, y, z = map(_integer, sizes)
+    if not (min(x, y, z) >= 1 and max(x, y, z) < 1 << 32):
+        raise InvalidValue(f"{symbol} would run on a {what} of {tuple(sizes)}")
     return (x, y, z)
+
+
+def _integer(value: Value) -> int:
+    # Out of every range, for what is no number of anything.
+    return value if isinstance(value, int) else -1

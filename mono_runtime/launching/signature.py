@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mono_runtime.errors import ArgumentMismatch
 from mono_runtime.launch_plan import Argument, LaunchPlan
+from mono_runtime.launching.shared import OncePer
 from mono_runtime.launching.streams import check_stream
-from mono_runtime.launching.values import Converter, Value, check_value, converter, normalised
+from mono_runtime.launching.values import Value, check_value, normalised, number_of
 
 
 class _Unset:
@@ -29,26 +30,20 @@ class Signature:
         where: the launch, for messages.
         arguments: those that a call gives, in order.
         stream: the launcher's name for its stream, or None when it has none.
+        positions: where each argument stands, by name.
         bound: names that were fixed before and that a call cannot give again, for messages.
     """
 
-    where: str
+    where: object
     arguments: tuple[Argument, ...]
     stream: str | None
+    positions: Mapping[str, int]
     bound: frozenset[str] = frozenset()
-    _positions: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    _converters: tuple[Converter, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        positions = {a.name: i for i, a in enumerate(self.arguments)}
-        object.__setattr__(self, "_positions", positions)
-        converters = tuple(converter(a, self.where) for a in self.arguments)
-        object.__setattr__(self, "_converters", converters)
 
     @staticmethod
-    def of(plan: LaunchPlan, where: str) -> Signature:
+    def of(plan: LaunchPlan, where: object) -> Signature:
         """The signature of a launch whose arguments are all to be given."""
-        return Signature(where, plan.arguments, plan.stream)
+        return Signature(where, plan.arguments, plan.stream, _plan_positions(plan.arguments))
 
     def without(self, names: Collection[str], *, stream: bool) -> Signature:
         """The signature that is left when ``names``, and maybe the stream, have been fixed."""
@@ -56,7 +51,8 @@ class Signature:
         bound = self.bound | frozenset(names)
         if stream:
             bound |= {"stream", self.stream or "stream"}
-        return Signature(self.where, rest, None if stream else self.stream, bound)
+        left = None if stream else self.stream
+        return Signature(self.where, rest, left, _positions(rest), bound)
 
     def arrange(
         self, args: Sequence[object], named: Mapping[str, object], stream: object = None
@@ -106,7 +102,7 @@ class Signature:
 
     def position(self, name: str) -> int:
         """Where ``name`` stands; `ArgumentMismatch` when no argument, or one that is bound, has it."""
-        position = self._positions.get(name)
+        position = self.positions.get(name)
         if position is None:
             known = "has it bound already" if name in self.bound else "does not have it"
             raise self._mismatch(f"was given {name!r} and {known}")
@@ -115,15 +111,17 @@ class Signature:
     def numbers(self, values: Sequence[object]) -> list[Value]:
         """Every value as a number; integers are not yet held against their types' ranges."""
         return [
-            value if type(value) is int else convert(value)
-            for convert, value in zip(self._converters, values, strict=True)
+            value if type(value) is int else number_of(argument, value, self.where)
+            for argument, value in zip(self.arguments, values, strict=True)
         ]
 
     def fixed_numbers(self, fixed: Mapping[str, object]) -> list[Value]:
         """A number for every argument: the one in ``fixed`` as its type holds it, or else 0."""
         return [
-            normalised(a, convert(fixed[a.name]), self.where) if a.name in fixed else 0
-            for a, convert in zip(self.arguments, self._converters, strict=True)
+            normalised(a, number_of(a, fixed[a.name], self.where), self.where)
+            if a.name in fixed
+            else 0
+            for a in self.arguments
         ]
 
     def normalised(self, numbers: Sequence[Value]) -> list[Value]:
@@ -141,7 +139,7 @@ class Signature:
         check_stream(stream, device, self.where)
 
     def _is_stream(self, name: str) -> bool:
-        return name == self.stream and name not in self._positions
+        return name == self.stream and name not in self.positions
 
     def _one_stream(self, given: object, other: object) -> object:
         if other is not None:
@@ -159,8 +157,15 @@ class Signature:
         )
 
 
+def _positions(arguments: tuple[Argument, ...]) -> Mapping[str, int]:
+    return {a.name: i for i, a in enumerate(arguments)}
+
+
+_plan_positions = OncePer(_positions)
+
+
 def require_signature(
-    plan: LaunchPlan, expected: Sequence[str] | Sequence[tuple[str, str]], *, where: str
+    plan: LaunchPlan, expected: Sequence[str] | Sequence[tuple[str, str]], *, where: object
 ) -> None:
     """Raise `ArgumentMismatch`, with both lists, unless ``plan`` has the ``expected`` arguments in order.
 

@@ -33,7 +33,7 @@ class SlotPool:
 
     __slots__ = ("_all", "_closed", "_lock", "_where", "pop", "push")
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: object) -> None:
         self._all: list[Slot] = []
         self._closed = False
         self._lock = threading.Lock()

@@ -10,7 +10,7 @@ from mono_runtime.launching.values import described
 FIRST_OWN = 3
 
 
-def raw_stream(stream: object, where: str) -> int:
+def raw_stream(stream: object, where: object) -> int:
     """The stream's address; None is the default stream, 0."""
     if stream is None:
         return 0
@@ -26,7 +26,7 @@ def raw_stream(stream: object, where: str) -> int:
     return raw_stream(held, where)
 
 
-def check_stream(stream: object, device: int, where: str) -> None:
+def check_stream(stream: object, device: int, where: object) -> None:
     """Raise `ArgumentMismatch` if ``stream`` says that it belongs to another device."""
     stream = getattr(stream, "value", stream)
     place = getattr(stream, "device", None)
@@ -39,7 +39,7 @@ def check_stream(stream: object, device: int, where: str) -> None:
         )
 
 
-def _refusal(stream: object, where: str) -> ArgumentMismatch:
+def _refusal(stream: object, where: object) -> ArgumentMismatch:
     return ArgumentMismatch(
         f"not a stream: {described(stream)}",
         where=where,

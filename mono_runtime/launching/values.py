@@ -4,41 +4,35 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable
 from typing import Any
 
 from mono_runtime.errors import ArgumentMismatch
 from mono_runtime.launch_plan import TYPE_BYTES, Argument
 
 Value = int | float
-Converter = Callable[[object], Value]
 _FLOATS = ("f32", "f64")
 # A device address takes 64 bits, so a tensor can stand for its address in these types alone.
 ADDRESSES = ("i64", "ptr")
 
 
-def converter(argument: Argument, where: str) -> Converter:
-    """What makes a number of any value that is given for ``argument``; refusals raise `ArgumentMismatch`.
+def number_of(argument: Argument, value: Any, where: object) -> Value:
+    """The number that ``value`` stands for as ``argument``; refusals raise `ArgumentMismatch`.
 
     Integers come back as they were given; `normalised` holds them against the type's range.
     """
-    if argument.type in _FLOATS:
-        return lambda value: _to_float(argument, value, where)
-    if argument.type not in ADDRESSES:
-        return lambda value: _to_integer(argument, value, where)
-
-    def to_address(value: Any) -> Value:
+    if argument.type in ADDRESSES:
         # Before __index__: an integer tensor of one element has both, and means its address.
         try:
             address = value.data_ptr
         except AttributeError:
             return _to_integer(argument, value, where)
         return address()  # type: ignore[no-any-return]
+    if argument.type in _FLOATS:
+        return _to_float(argument, value, where)
+    return _to_integer(argument, value, where)
 
-    return to_address
 
-
-def _to_integer(argument: Argument, value: Any, where: str) -> int:
+def _to_integer(argument: Argument, value: Any, where: object) -> int:
     try:
         return operator.index(value)
     except TypeError:
@@ -51,7 +45,7 @@ def _to_integer(argument: Argument, value: Any, where: str) -> int:
     raise _refusal(argument, value, where)
 
 
-def _to_float(argument: Argument, value: Any, where: str) -> float:
+def _to_float(argument: Argument, value: Any, where: object) -> float:
     held = getattr(value, "value", value)
     # A tensor's number lies on the device: reading it here would wait for the stream.
     if hasattr(value, "data_ptr") or not (hasattr(held, "__float__") or hasattr(held, "__index__")):
@@ -64,7 +58,7 @@ def is_stream(value: object) -> bool:
     return hasattr(value, "cuda_stream") or hasattr(value, "_is_stream_param")
 
 
-def _refusal(argument: Argument, value: object, where: str) -> ArgumentMismatch:
+def _refusal(argument: Argument, value: object, where: object) -> ArgumentMismatch:
     if argument.type in _FLOATS:
         takes = "pass a number"
     elif argument.type in ADDRESSES:
@@ -88,7 +82,7 @@ def described(value: object) -> str:
     return f"{kind} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def normalised(argument: Argument, value: Value, where: str) -> Value:
+def normalised(argument: Argument, value: Value, where: object) -> Value:
     """``value`` as the type holds it: integers signed, floats checked.
 
     The plan's integers have no sign, as LLVM's: n bits take -2**(n-1) to 2**n - 1.
@@ -116,7 +110,7 @@ def normalised(argument: Argument, value: Value, where: str) -> Value:
     return number - (1 << bits) if number >> (bits - 1) > 0 else number
 
 
-def check_value(argument: Argument, value: object, device: int, where: str) -> None:
+def check_value(argument: Argument, value: object, device: int, where: object) -> None:
     """What converting cannot see: memory that a kernel on ``device`` cannot read, and likely mistakes.
 
     Looks at tensors' devices and memory and refuses bools, which calls take as 0 and 1 but which

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from elf_kit import minimal_elf
@@ -91,15 +92,22 @@ def asked_while_loading(failure: BaseException, others: int) -> tuple[FakeDriver
     driver.fail("load_module", failure, times=1)
     cache, waiters = ModuleCache(driver, 0), threading.Semaphore(0)
 
-    class Told(threading.Event):
-        """Says when somebody is about to wait for it."""
+    class Told:
+        """A lock that says when somebody is about to wait for it."""
 
-        def wait(self, timeout: float | None = None) -> bool:
+        def __init__(self, lock: threading.Lock) -> None:
+            self.lock, self.release = lock, lock.release
+
+        def __enter__(self) -> None:
             waiters.release()
-            return super().wait(timeout)
+            assert self.lock.acquire(timeout=30)
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
 
     def read_when_all_wait() -> bytes:
-        cache._entries[A].done.__class__ = Told
+        entry: Any = cache._entries[A]
+        entry.loading = Told(entry.loading)
         reading.set()
         assert all(waiters.acquire(timeout=30) for _ in range(others))
         return code()
