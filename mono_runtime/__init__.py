@@ -11,7 +11,9 @@ A server opens a store and launches what is in it; nothing here compiles::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mono_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from mono_runtime.launching.launch import Launch
@@ -32,15 +34,5 @@ _PLACES = {
     "Store": ("mono_runtime.store", "Store"),
     "open": ("mono_runtime.store", "open_store"),
 }
-
-
-def __getattr__(name: str) -> Any:
-    # The builder imports the formats alone; a server's part is imported when it is first named.
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    module, attribute = _PLACES[name]
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
-    return value
+# The builder imports the formats alone; a server's part is imported when it is first named.
+__getattr__ = lazy_names(__name__, _PLACES)

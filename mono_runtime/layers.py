@@ -6,15 +6,18 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mono_runtime.artefact import Artefact, CodeObject
 from mono_runtime.canonical import checked_digest, digest_json
 from mono_runtime.errors import InvalidValue, LaunchMissing, StoreMissing
 from mono_runtime.files import open_error
 from mono_runtime.index import IndexEntry
-from mono_runtime.inputs import Inputs
 from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import StoreReader, require_agreement
+
+if TYPE_CHECKING:
+    from mono_runtime.artefact import Artefact, CodeObject
+    from mono_runtime.inputs import Inputs
 
 VARIABLE = "MONO_STORE"
 DIGEST_VARIABLE = "MONO_STORE_DIGEST"

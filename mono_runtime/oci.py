@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from mono_runtime.artefact import Artefact, CodeObject
 from mono_runtime.canonical import Json, checked_count, checked_digest, digest_of, json_value
 from mono_runtime.errors import (
     InvalidValue,
@@ -22,8 +21,11 @@ from mono_runtime.errors import (
 )
 from mono_runtime.files import REBUILD, open_error, read_regular
 from mono_runtime.index import Index, IndexEntry
-from mono_runtime.inputs import Inputs
 from mono_runtime.safety import Trust, store_directories, trust_for
+
+if TYPE_CHECKING:
+    from mono_runtime.artefact import Artefact, CodeObject
+    from mono_runtime.inputs import Inputs
 
 T = TypeVar("T")
 
@@ -187,6 +189,9 @@ class StoreReader:
 
     def artefact(self, digest: str) -> Artefact:
         """The artefact blob of this digest."""
+        # A store that is opened and listed needs neither plans nor inputs.
+        from mono_runtime.artefact import Artefact
+
         return self._read(Artefact.from_json, digest)
 
     def artefact_of(self, entry: IndexEntry) -> Artefact:
@@ -201,6 +206,8 @@ class StoreReader:
 
     def inputs(self, digest: str) -> Inputs:
         """The inputs blob of this digest."""
+        from mono_runtime.inputs import Inputs
+
         return self._read(Inputs.from_json, digest)
 
     def _read(self, parse: Callable[[Json], T], digest: str) -> T:

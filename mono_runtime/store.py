@@ -6,18 +6,19 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from mono_runtime.context import Context
 from mono_runtime.counters import Counters, Snapshot
-from mono_runtime.driver import Driver
 from mono_runtime.errors import DriverError, InvalidValue, Released
-from mono_runtime.launch_key import LaunchKey, Scalar
-from mono_runtime.launching.launch import Launch
 from mono_runtime.layers import Layers, Paths, open_layers
-from mono_runtime.loader import Loader
-from mono_runtime.log import Once
 from mono_runtime.policy import Policy, policy_from
-from mono_runtime.sources import SourceCheck
+
+if TYPE_CHECKING:
+    from mono_runtime.context import Context
+    from mono_runtime.driver import Driver
+    from mono_runtime.launch_key import LaunchKey, Scalar
+    from mono_runtime.launching.launch import Launch
+    from mono_runtime.loader import Loader
 
 CHECK_VARIABLE = "MONO_CHECK"
 
@@ -44,8 +45,7 @@ class Store:
         self._loaders: dict[int, Loader] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._sources = SourceCheck()
-        self._log = Once()
+        self._context: Context | None = None
 
     @property
     def digest(self) -> str:
@@ -84,10 +84,15 @@ class Store:
         if loader is not None:
             return loader
         described = driver.device(ordinal)
+        # Opening and listing a store needs nothing of what loads from it.
+        from mono_runtime.loader import Loader
+
         with self._lock:
             self._require_open()
+            if self._context is None:
+                self._context = self._new_context(driver)
             if ordinal not in self._loaders:
-                self._loaders[ordinal] = Loader(self._context(driver), described)
+                self._loaders[ordinal] = Loader(self._context, described)
             return self._loaders[ordinal]
 
     def launch(self, family: str, launch: str, /, **build: Scalar) -> Launch:
@@ -133,14 +138,18 @@ class Store:
         if self._closed:
             raise Released("the store has been closed", fix="open it again")
 
-    def _context(self, driver: Driver) -> Context:
+    def _new_context(self, driver: Driver) -> Context:
+        from mono_runtime.context import Context
+        from mono_runtime.log import Once
+        from mono_runtime.sources import SourceCheck
+
         return Context(
             self.layers,
             driver,
             self.policy,
             self.counters,
-            self._sources,
-            self._log,
+            SourceCheck(),
+            Once(),
             self._always_check,
         )
 

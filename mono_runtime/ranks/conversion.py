@@ -8,7 +8,6 @@ from typing import cast
 from mono_runtime.errors import InvalidValue
 from mono_runtime.group import Group
 from mono_runtime.ranks.single_group import SingleGroup
-from mono_runtime.ranks.torch_group import TorchGroup
 
 
 def as_group(group: object) -> Group:
@@ -27,6 +26,8 @@ def as_group(group: object) -> Group:
     # Whoever holds a process group has imported this; importing it here would only cost time.
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and isinstance(group, distributed.ProcessGroup):
+        from mono_runtime.ranks.torch_group import TorchGroup
+
         return TorchGroup(group)
     raise InvalidValue(
         f"not a group of ranks: {type(group).__module__}.{type(group).__qualname__}",
