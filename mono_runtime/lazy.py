@@ -17,10 +17,10 @@ def lazy_names(package: str, places: Mapping[str, tuple[str, str]]) -> Callable[
     def get(name: str) -> Any:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        from importlib import import_module
+        import importlib
 
         module, attribute = places[name]
-        value = getattr(import_module(module), attribute)
+        value = getattr(importlib.import_module(module), attribute)
         setattr(sys.modules[package], name, value)
         return value
 
