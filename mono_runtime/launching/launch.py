@@ -16,10 +16,10 @@ from mono_runtime.launching.signature import UNSET, Signature
 from mono_runtime.launching.slots import Slot
 from mono_runtime.launching.streams import FIRST_OWN
 
-# Not the length of any call.
+# Not the length of any call, nor one less.
 _NEVER = -2
-# What a plain call uses, together so that it is looked up at once: how many arguments it has, taking a slot
-# and giving it back, packing, and the counter.
+# What a call of integers alone uses, together so that it is looked up at once: how many there are, taking a
+# slot and giving it back, packing, and the counter.
 _Quick = tuple[
     int, Callable[[], Slot], Callable[[Slot], None], Callable[..., None], Iterator[object]
 ]
@@ -39,10 +39,7 @@ class Launch:
     looks at tensors too. Calls may come from any thread and inside a graph capture: the driver copies the
     kernargs before a call returns, and a call neither loads nor allocates anything on the device.
 
-    A launch whose first call consists of integers alone packs the following ones as they are, until one
-    does not pack. That is where it differs from looking at each value: an integer tensor of one element
-    has ``__index__``, so it would be read instead of addressed. Give a launch tensors from its first call
-    on, or addresses; a `bind` result, and a launch with ``always_check``, take either at any time.
+    A call of integers alone is the fastest; a tensor's address is one.
 
     Attributes:
         key: what was asked for.
@@ -60,7 +57,6 @@ class Launch:
         "_quick",
         "_raw",
         "_stream_last",
-        "_trusting",
         "always_check",
         "device",
         "key",
@@ -101,8 +97,7 @@ class Launch:
         self._new = self._dispatcher.new_slot
         self._raw = self._dispatcher.stream
         self._stream_last = plan.stream is not None
-        self._trusting = self._dispatcher.plain_pack is not None and not always_check
-        self._quick = self._quick_for(_NEVER)
+        self._quick = self._quick_parts()
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -127,6 +122,9 @@ class Launch:
             if named or stream is not None or len(args) != count + 1 or not self._stream_last:
                 return self._launch(args, named, stream)
             args, stream = args[:-1], args[-1]
+        # Packing would take an integer tensor of one element for its element.
+        if countOf(map(type, args), int) != count:
+            return self._launch(args, named, stream)
         if type(stream) is not int or stream < FIRST_OWN:
             stream = self._raw(stream)
         try:
@@ -197,24 +195,14 @@ class Launch:
         values, stream = self.signature.arrange(args, named, stream)
         if self.always_check:
             self.signature.check(values, stream, self.device)
-        numbers = self.signature.numbers(values)
-        raw = self._raw(stream)
-        if self._trusting:
-            self._settle(values)
-        self._dispatcher.launch(numbers, raw)
+        self._dispatcher.launch(self.signature.numbers(values), self._raw(stream))
 
-    def _settle(self, values: Sequence[object]) -> None:
-        """Pack later calls as they are, once a call of integers alone has come and until another comes."""
-        if countOf(map(type, values), int) == len(values):
-            self._quick = self._quick_for(len(values))
-        else:
-            self._trusting = False
-            self._quick = self._quick_for(_NEVER)
-
-    def _quick_for(self, count: int) -> _Quick:
+    def _quick_parts(self) -> _Quick:
         dispatcher = self._dispatcher
-        pack = dispatcher.plain_pack or dispatcher.pack
-        return (count, dispatcher.pool.pop, dispatcher.pool.push, pack, dispatcher.counter.tick)
+        pack = dispatcher.plain_pack
+        count = _NEVER if pack is None or self.always_check else len(self.plan.arguments)
+        pool = dispatcher.pool
+        return (count, pool.pop, pool.push, pack or dispatcher.pack, dispatcher.counter.tick)
 
     def _bound(self, binding: Binding) -> BoundLaunch:
         with self._lock:

@@ -7,6 +7,7 @@ import struct
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from launch_kit import (
@@ -143,21 +144,35 @@ class TestValues:
         k2(2, 6)
         assert recorder.last == struct.pack("<Qi4x", 2, 6)
 
-    def test_a_launch_that_has_seen_a_tensor_never_reads_one(
-        self, recorder: RecordingDriver
+    @pytest.mark.parametrize("earlier", [(), (1,), (1, 1), (Pointer(0x7F00_0000_1000), 1)])
+    @pytest.mark.parametrize("type_", ["i64", "ptr"])
+    def test_a_tensor_is_never_read_for_its_element(
+        self, recorder: RecordingDriver, earlier: tuple[Any, ...], type_: str
     ) -> None:
-        k2 = launch("a:i64 n:i32", recorder)
-        k2(Pointer(0x7F00_0000_1000), 5)
-        k2(1, 5)
-        k2(OneElement(0x7F00_0000_2000), 5)
-        assert recorder.last == struct.pack("<Qi4x", 0x7F00_0000_2000, 5)
+        k2 = launch(f"n:i32 a:{type_}", recorder)
+        for value in earlier:
+            k2(5, value, stream=STREAM)
+        k2(5, OneElement(0x7F00_0000_2000), stream=STREAM)
+        assert recorder.last == struct.pack("<i4xQ", 5, 0x7F00_0000_2000)
+        k2(5, OneElement(0x7F00_0000_3000), STREAM)
+        assert recorder.last == struct.pack("<i4xQ", 5, 0x7F00_0000_3000)
 
-    def test_real_tensors_stand_for_their_addresses(self, recorder: RecordingDriver) -> None:
+    @pytest.mark.parametrize("earlier_calls", [0, 2])
+    def test_real_tensors_stand_for_their_addresses(
+        self, recorder: RecordingDriver, earlier_calls: int
+    ) -> None:
         torch = pytest.importorskip("torch")
         element = torch.tensor([7], dtype=torch.int64)
+        scalar = torch.tensor(7, dtype=torch.int32)
         view = torch.zeros(4, 4)[:, 1]
-        launch("a:i64 b:i64", recorder)(element, view)
-        assert recorder.last == struct.pack("<QQ", element.data_ptr(), view.data_ptr())
+        k2 = launch("a:i64 b:i64 c:i64", recorder)
+        for _ in range(earlier_calls):
+            k2(1, 2, 3)
+        k2(element, 2, 3)
+        assert recorder.last == struct.pack("<QQQ", element.data_ptr(), 2, 3)
+        k2(element, view, scalar)
+        pointers = [t.data_ptr() for t in (element, view, scalar)]
+        assert recorder.last == struct.pack("<QQQ", *pointers)
 
     @pytest.mark.parametrize("earlier_calls", [0, 2])
     def test_numbers_of_numpy_ctypes_and_flydsl_are_taken(
