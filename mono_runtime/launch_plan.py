@@ -3,9 +3,9 @@
 A caller's arguments have names and types; each dispatch says which kernel of which code object runs
 on which grid, and where every kernel argument lies in the kernarg segment.
 
-As JSON, a dispatch whose kernel takes the caller's arguments as they are, in order and each at the next
-multiple of its size, does not list them again. So a plan has one form: such a list is never written, and
-refused where it is read.
+As JSON, the caller's arguments are one line, ``x i64, n i32``, and a dispatch whose kernel takes them
+as they are, in order and each at the next multiple of its size, does not list them again. So a plan has
+one form: such a list is never written, and refused where it is read.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class LaunchPlan:
     def to_json(self) -> Json:
         natural = natural_layout(self.arguments)
         return {
-            "arguments": [[a.name, a.type] for a in self.arguments],
+            "arguments": ", ".join(f"{a.name} {a.type}" for a in self.arguments),
             "stream": self.stream,
             "persistent": self.persistent,
             "dispatches": [_dispatch_to_json(d, natural) for d in self.dispatches],
@@ -193,17 +193,18 @@ class _Caller:
 
 
 def _caller_from_json(value: Json) -> _Caller:
-    # Before a list becomes a tuple, which an object or a text could become too.
-    if type(value) is not list or not set(map(type, value)) <= {list}:
-        raise InvalidValue("the arguments of a launch plan are no list of lists")
-    return _caller(tuple(map(tuple, value)))
+    if type(value) is not str:
+        raise InvalidValue("the arguments of a launch plan are no text")
+    return _caller(value)
 
 
 @lru_cache(maxsize=_KEPT)
-def _caller(pairs: tuple[tuple[Json, ...], ...]) -> _Caller:
-    return _Caller.of(
-        tuple([Argument(checked_identifier(name, "an argument"), type_) for name, type_ in pairs])
-    )
+def _caller(text: str) -> _Caller:
+    arguments = []
+    for pair in text.split(", ") if text else ():
+        name, _, type_ = pair.partition(" ")
+        arguments.append(Argument(checked_identifier(name, "an argument"), type_))
+    return _Caller.of(tuple(arguments))
 
 
 def _segment_from_json(dispatch: Json, caller: _Caller) -> _Segment:

@@ -45,7 +45,7 @@ def plan(
 
 def written(caller: list[list[str]], **more: Any) -> dict[str, Any]:
     return {
-        "arguments": caller,
+        "arguments": ", ".join(f"{name} {type_}" for name, type_ in caller),
         "stream": "stream",
         "persistent": True,
         "dispatches": [
@@ -85,6 +85,13 @@ def test_arguments_that_go_to_the_kernel_as_they_are_are_written_once(
 
 
 TWO = [["x", "i64"], ["n", "i32"]]
+
+
+def test_the_caller_s_arguments_are_one_line() -> None:
+    assert plan(TWO, [("x", "i64", 0, Arg("x"))]).to_json()["arguments"] == "x i64, n i32"
+    assert plan([], []).to_json()["arguments"] == ""
+
+
 X, N = ("x", "i64", 0, Arg("x")), ("n", "i32", 8, Arg("n"))
 OTHERS: dict[str, list[tuple[str, str, int, Any]]] = {
     "none": [],
