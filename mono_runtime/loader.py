@@ -287,6 +287,7 @@ class Loader:
             self._modules.function(d.code_object, d.symbol) for d in artefact.plan.dispatches
         ]
         residency = require_resident(artefact, self.device, context.driver, functions, launch=key)
+        self._note_disagreements(key, residency)
         launch = Launch(
             key,
             artefact.plan,
@@ -340,6 +341,20 @@ class Loader:
             not isinstance(error, MonoError)
             or decide(self._context.policy, error, can_compile=True) is Decision.RAISE
         )
+
+    def _note_disagreements(self, key: LaunchKey, residency: Residency) -> None:
+        for fit in residency.disagreements:
+            self._context.log(
+                logger(),
+                logging.WARNING,
+                (fit.symbol, fit.computed, fit.reported),
+                "%s: a compute unit holds %d workgroups by the resource figures and %d by %s;"
+                " the smaller number counts",
+                key,
+                fit.computed,
+                fit.reported,
+                self._context.driver.name,
+            )
 
     def _note_fallback(self, key: LaunchKey, decision: Decision, error: MonoError) -> None:
         context, reason = self._context, reason_of(error)

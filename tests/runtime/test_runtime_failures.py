@@ -293,6 +293,17 @@ def test_the_drivers_answer_counts_where_it_is_less(hip: StandIn, place: Path) -
         still_launches(hip, store)
 
 
+def test_an_answer_that_differs_from_the_figures_is_logged_once(
+    hip: StandIn, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hip.reset(FakeDevice(compute_units=304), occupancy=2)
+    with opened(place) as store:
+        for fold in (False, True):
+            store.launch(FAMILY, "k1", tokens=1, tp=4, fold=fold)
+    (line,) = [r.getMessage() for r in caplog.records if "a compute unit holds" in r.getMessage()]
+    assert "4 workgroups by the resource figures and 2 by HIP 7" in line
+
+
 def test_no_persistent_launch_under_a_compute_unit_mask(
     hip: StandIn, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
