@@ -34,11 +34,13 @@ class Loads:
 
     Attributes:
         walls: seconds of each whole process that did nothing else, from its start to its end.
-        answers: what each told of itself.
+        answers: what processes of Python alone told of themselves.
+        servers: what processes told that had Python's library loaded as a server has.
     """
 
     walls: tuple[float, ...]
     answers: tuple[dict[str, Any], ...]
+    servers: tuple[dict[str, Any], ...]
 
     def all_launches(self) -> float:
         """Seconds to open the store and load every launch one by one, the median round."""
@@ -67,6 +69,7 @@ def figures(bench: Bench, store: DeploymentStore, pythons: Sequence[Path]) -> It
     raw = {
         "processes": [*loads.walls],
         "answers": [*loads.answers],
+        "servers": [*loads.servers],
         "flydsl": {s.version: s.samples for s in flydsls},
     }
     n = len(store.keys)
@@ -88,10 +91,11 @@ def figures(bench: Bench, store: DeploymentStore, pythons: Sequence[Path]) -> It
         yield row(LOAD_PART, what, ratio, _share(found), "", 5)
     for found in flydsls:
         yield from _calls(found, row)
-    added = median(a["resident"] for a in loads.answers) / 1e6
-    yield row(
-        MEMORY_PART, f"resident memory that {n} launches add, import included", added, 15, "MB", 1
-    )
+    added = median(a["resident"] for a in loads.servers) / 1e6
+    yield row(MEMORY_PART, f"resident memory that {n} launches add to a server", added, 15, "MB", 1)
+    alone = median(a["resident"] for a in loads.answers) / 1e6
+    what = "the same, with the parts of Python's library that a server has anyway"
+    yield Figure(MEMORY_PART, what, alone, "MB", 1, None, judged, raw)
 
 
 def _calls(found: Served, row: Any) -> Iterator[Figure]:
@@ -125,17 +129,22 @@ def _loads(bench: Bench, store: DeploymentStore) -> Loads:
     _load(bench, store, rounds=0)
     walls = [_load(bench, store, rounds=0)[0].wall for _ in range(processes)]
     answers = [_load(bench, store, rounds=_ROUNDS)[1] for _ in range(processes)]
-    return Loads(tuple(walls), tuple(answers))
+    servers = [_load(bench, store, rounds=0, bare=False)[1] for _ in range(processes)]
+    return Loads(tuple(walls), tuple(answers), tuple(servers))
 
 
-def _load(bench: Bench, store: DeploymentStore, rounds: int) -> tuple[Measured, dict[str, Any]]:
+def _load(
+    bench: Bench, store: DeploymentStore, rounds: int, bare: bool = True
+) -> tuple[Measured, dict[str, Any]]:
     work = bench.directory("load")
     keys, answer = work / "keys.json", work / "answer.json"
     keys.write_text(json.dumps([k.to_json() for k in store.keys]))
     script = Path(__file__).with_name("load_worker.py")
     arguments = [sys.executable, str(script), str(PROJECT), str(store.path)]
     command = Command(
-        [*arguments, str(keys), str(answer), str(rounds)], over_standin(inherited()), work
+        [*arguments, str(keys), str(answer), str(rounds), str(int(bare))],
+        over_standin(inherited()),
+        work,
     )
     measured = bench.measured([command])
     found: dict[str, Any] = json.loads(answer.read_text())
