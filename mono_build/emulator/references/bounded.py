@@ -6,11 +6,14 @@ zero. Where it does depend (the order of a sum, a hardware approximation), the r
 bound, and both are carried through the following stages: a value near the edge of a coarse format may
 round either way, and then the bound holds one step of that format.
 
-**Sums.** A float32 sum of ``n`` terms in an unknown order has ``n`` roundings of at most half a unit
-of the partial sum, ``U = 2^-24`` relative. Partial sums of terms ``t`` stay within
-``3 |t|_2 + |sum|``. By Hoeffding's inequality the sum of independent errors, each at most ``a_i``,
-exceeds ``6 |a|_2`` with a probability below 2^-24, so a sum's own error is taken as
-``6 U sqrt(n) (3 |t|_2 + |sum|)`` and the errors of its terms as ``6 |w e|_2``.
+**Sums.** A float32 sum of terms ``t`` whose additions form a tree of depth ``d`` (``d`` is the number
+of terms for a plain loop) rounds every partial sum by at most ``U = 2^-24`` relative. A partial sum of
+a part ``p`` of the terms stays within ``3 |p|_2 + |sum|``, and the parts of one level of the tree are
+disjoint, so the squares of all partial sums add up to at most ``d (3 |t|_2 + |sum|)^2``. By Hoeffding's
+inequality the sum of independent errors, each at most ``a_i``, exceeds ``6 |a|_2`` with a probability
+below 2^-24. So a sum's own error is taken as ``6 U sqrt(d) (3 |t|_2 + |sum|)`` and that of its terms'
+errors as ``6 |w e|_2``. A matrix instruction is taken as a plain loop over its products: in which order
+it adds them is not documented.
 
 **Hardware functions.** v_exp_f32, v_log_f32, v_rcp_f32, v_rsq_f32 and v_sqrt_f32 are accurate to one
 unit in the last place (AMD's CDNA3 and CDNA4 ISA documents), 2 U relative.
@@ -167,28 +170,28 @@ def monotone(x: Bounded, function: Callable[[Tensor], Tensor], ulps: float) -> B
     return Bounded(f32(value), spread + ulps * unit_f32(value) + U * value.abs())
 
 
-def total(x: Bounded, dim: int) -> Bounded:
-    """A float32 sum along ``dim`` in an order that is not known."""
+def total(x: Bounded, dim: int, depth: int) -> Bounded:
+    """A float32 sum along ``dim``, its additions ``depth`` deep."""
     value = f32(x.value.sum(dim))
     spread = x.value.square().sum(dim).sqrt()
     inherited = CONFIDENCE * x.bound.square().sum(dim).sqrt()
-    return Bounded(value, inherited + _sum_error(value, spread, x.shape[dim]))
+    return Bounded(value, inherited + _sum_error(value, spread, depth))
 
 
-def linear(weight: Tensor, x: Bounded) -> Bounded:
-    """``x weight^T``: [..., K] by [N, K] gives [..., N], exact products and a float32 sum over K."""
+def linear(weight: Tensor, x: Bounded, depth: int) -> Bounded:
+    """``x weight^T``: [..., K] by [N, K] gives [..., N], exact products, a float32 sum ``depth`` deep."""
     w = weight.double()
     value = f32(x.value @ w.T)
     squares = w.float().square().T
     spread = (x.value.float().square() @ squares).sqrt().double()
-    error = _sum_error(value, spread, weight.shape[1])
+    error = _sum_error(value, spread, depth)
     if bool(x.bound.any()):
         error = error + CONFIDENCE * (x.bound.float().square() @ squares).sqrt().double()
     return Bounded(value, error)
 
 
 def product(a: Bounded, b: Bounded) -> Bounded:
-    """``a b``: [..., M, K] by [..., K, N], exact products and a float32 sum over K."""
+    """``a b``: [..., M, K] by [..., K, N], exact products, a plain float32 sum over K."""
     value = f32(a.value @ b.value)
     spread = (a.value.square() @ b.value.square()).sqrt()
     inherited = (a.bound.square() @ (b.value.abs() + b.bound).square()) + (
@@ -220,7 +223,7 @@ def _product_error(a: Bounded, b: Bounded) -> Tensor:
     return a.value.abs() * b.bound + a.bound * (b.value.abs() + b.bound)
 
 
-def _sum_error(value: Tensor, spread: Tensor, terms: int) -> Tensor:
+def _sum_error(value: Tensor, spread: Tensor, depth: int) -> Tensor:
     # A sum of at most one nonzero term is exact.
-    error = CONFIDENCE * U * terms**0.5 * (3 * spread + value.abs())
+    error = CONFIDENCE * U * depth**0.5 * (3 * spread + value.abs())
     return torch.where(spread > 0, error, torch.zeros_like(error))

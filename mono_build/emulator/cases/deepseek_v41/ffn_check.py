@@ -140,13 +140,8 @@ class HalfCheck:
         gate = self._weights.gate()
         parts = m.pairs("logit", "f32", b.tokens, b.experts, regions.ROUTER_PARTS)
         width = HIDDEN // regions.ROUTER_PARTS
-        want = stack(
-            [
-                linear(gate[:, p * width : (p + 1) * width], normed[:, p * width : (p + 1) * width])
-                for p in range(regions.ROUTER_PARTS)
-            ],
-            -1,
-        )
+        cuts = [slice(p * width, (p + 1) * width) for p in range(regions.ROUTER_PARTS)]
+        want = stack([linear(gate[:, c], normed[:, c], router.LOGIT_DEPTH) for c in cuts], -1)
         comparisons = [compare(f"router's sums, {of}", parts, want, "f32")]
         raw = torch.zeros(b.tokens, b.experts)
         for p in range(regions.ROUTER_PARTS):

@@ -22,7 +22,7 @@ from mono_build.emulator.references.bounded import (
     total,
     where,
 )
-from mono_build.emulator.references.deepseek_v41.front import Keys, rotate
+from mono_build.emulator.references.deepseek_v41.front import Keys, rotate, wave_depth
 from mono_build.emulator.references.deepseek_v41.geometry import (
     HEAD_DIM,
     NOPE_DIM,
@@ -95,12 +95,12 @@ def partial(q: Bounded, k: Tensor, there: Tensor) -> Partial:
     Tolerance: a score by `linear` over 512; a weight by its exponential's slope, and one bfloat16 step
     where that reaches an edge; the output by `product` over the keys and one bfloat16 step.
     """
-    raw = linear(k, q)
+    raw = linear(k, q, HEAD_DIM)
     scores = where(there, raw * constant(QK_SCALE, raw), constant(NO_KEY, raw))
     top = largest(scores, -1)
     weights = monotone(_minus(scores, top), torch.exp2, 1)
     weights = where(there, weights, constant(0.0, weights))
-    return Partial(bf16(product(bf16(weights), exact(k))), top, total(weights, -1))
+    return Partial(bf16(product(bf16(weights), exact(k))), top, total(weights, -1, len(k)))
 
 
 def chunks(q: Bounded, k: Tensor, there: Tensor, size: int) -> list[Partial]:
@@ -146,7 +146,11 @@ def project_groups(weight: Tensor, output: Bounded, groups: int) -> Quantised:
     """
     width, rows = output.shape[1] // groups, weight.shape[0] // groups
     parts = [
-        linear(weight[g * rows : (g + 1) * rows], output[:, g * width : (g + 1) * width])
+        linear(
+            weight[g * rows : (g + 1) * rows],
+            output[:, g * width : (g + 1) * width],
+            wave_depth(width, 4),
+        )
         for g in range(groups)
     ]
     return mxfp8(bf16(cat(parts, 1)), Rule.DIVIDE)
@@ -157,7 +161,7 @@ def project(weight: Tensor, x: Bounded) -> Bounded:
 
     Tolerance: `linear`, one bfloat16 step where it reaches an edge.
     """
-    return bf16(linear(weight, x))
+    return bf16(linear(weight, x, wave_depth(weight.shape[1])))
 
 
 def reduce_ranks(parts: list[Bounded]) -> Bounded:

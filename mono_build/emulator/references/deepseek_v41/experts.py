@@ -15,6 +15,7 @@ from mono_build.emulator.references.bounded import (
     linear,
     monotone,
 )
+from mono_build.emulator.references.deepseek_v41.front import wave_depth
 from mono_build.emulator.references.deepseek_v41.geometry import SWIGLU_LIMIT
 from mono_build.emulator.references.formats import Quantised, Rule, mxfp8
 
@@ -38,8 +39,9 @@ def routed_middle(expert: Expert, x: Bounded) -> Quantised:
     Tolerance: two `linear` over 5120, v_exp_f32 and v_rcp_f32, one bfloat16 and one E4M3 step where
     those reach an edge.
     """
-    gate = clamp(linear(expert.gate, x), high=SWIGLU_LIMIT)
-    up = clamp(linear(expert.up, x), -SWIGLU_LIMIT, SWIGLU_LIMIT)
+    depth = x.shape[-1] // 2 + 1  # two waves share a sum
+    gate = clamp(linear(expert.gate, x, depth), high=SWIGLU_LIMIT)
+    up = clamp(linear(expert.up, x, depth), -SWIGLU_LIMIT, SWIGLU_LIMIT)
     power = monotone(gate * constant(-LOG2E, gate), torch.exp2, 1)
     sigmoid = monotone(constant(1.0, power) + power, torch.reciprocal, 1)
     return mxfp8(bf16(gate * sigmoid * up), Rule.MULTIPLY)
@@ -54,20 +56,21 @@ def shared_activation(expert: Expert, x: Bounded) -> Bounded:
     Tolerance: two `linear` over 5120, two units of the exponential, a bfloat16 step at each rounding
     whose edge they reach.
     """
-    gate = bf16(clamp(bf16(linear(expert.gate, x)), high=SWIGLU_LIMIT))
-    up = clamp(bf16(linear(expert.up, x)), -SWIGLU_LIMIT, SWIGLU_LIMIT)
+    depth = wave_depth(x.shape[-1])
+    gate = bf16(clamp(bf16(linear(expert.gate, x, depth)), high=SWIGLU_LIMIT))
+    up = clamp(bf16(linear(expert.up, x, depth)), -SWIGLU_LIMIT, SWIGLU_LIMIT)
     power = monotone(-gate, torch.exp, 2)
     return bf16(bf16(gate / (constant(1.0, power) + power)) * up)
 
 
 def down(expert: Expert, middle: Bounded) -> Bounded:
     """The expert's output [T, 5120] in float32 from its quantised middle. Tolerance: `linear`."""
-    return linear(expert.down, middle)
+    return linear(expert.down, middle, middle.shape[-1])
 
 
 def shared_output(expert: Expert, middle: Bounded) -> Bounded:
     """The shared expert's output [T, 5120] in bfloat16 from its quantised middle. Tolerance: `linear`, one step."""
-    return bf16(linear(expert.down, middle))
+    return bf16(linear(expert.down, middle, wave_depth(middle.shape[-1])))
 
 
 def contribution(output: Bounded, weight: Bounded) -> Bounded:

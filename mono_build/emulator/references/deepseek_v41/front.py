@@ -31,6 +31,14 @@ from mono_build.emulator.references.deepseek_v41.geometry import (
 )
 from mono_build.emulator.references.formats import Quantised, Rule, mxfp8, record_groups
 
+# Depth of the norms' sums in the kernels, at most: 8 squares in a thread, 64 lanes and 4 waves in pairs.
+NORM_DEPTH = 16
+
+
+def wave_depth(k: int, waves: int = 8) -> int:
+    """Depth of a matrix-vector sum over ``k`` that ``waves`` waves share by steps of 128 and then add up."""
+    return -(-k // (128 * waves)) * 128 + waves
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -43,10 +51,17 @@ class Record:
 def qkv_halves(weight: Tensor, x: Bounded) -> Bounded:
     """``x`` [T, 5120] by ``weight`` [1792, 5120] (both dequantised), each half of K: [2, T, 1792] float32.
 
-    Tolerance: `linear` over 2560.
+    Tolerance: `linear` over 2560, eight waves wide.
     """
     half = weight.shape[1] // 2
-    return stack([linear(weight[:, :half], x[:, :half]), linear(weight[:, half:], x[:, half:])], 0)
+    depth = wave_depth(half)
+    return stack(
+        [
+            linear(weight[:, :half], x[:, :half], depth),
+            linear(weight[:, half:], x[:, half:], depth),
+        ],
+        0,
+    )
 
 
 def split_qkv(halves: Bounded) -> tuple[Bounded, Bounded]:
@@ -61,7 +76,7 @@ def rms_norm(x: Bounded, weight: Tensor) -> Bounded:
     Tolerance: as `seam.norm`.
     """
     squares = Bounded(x.value.square(), 2 * x.value.abs() * x.bound + x.bound.square())
-    summed = total(squares, -1)
+    summed = total(squares, -1, NORM_DEPTH)
     mean = summed / constant(x.shape[-1], summed) + constant(EPS, summed)
     return bf16((x * monotone(mean, torch.rsqrt, 1)[:, None]) * exact(weight.expand(x.shape)))
 
@@ -102,7 +117,7 @@ def query(weight: Tensor, rank: Bounded, cos_sin: Tensor) -> Bounded:
     Tolerance: `linear` over 1280, one bfloat16 step where it reaches an edge, and for the rotated 64
     dims of a head the same through the rotation.
     """
-    flat = bf16(linear(weight, rank))
+    flat = bf16(linear(weight, rank, wave_depth(Q_RANK)))
     heads = flat.map(lambda v: split(v, 1, -1, HEAD_DIM))
     return cat([heads[..., :NOPE_DIM], bf16(rotate(heads[..., NOPE_DIM:], cos_sin))], -1)
 

@@ -14,6 +14,9 @@ from mono_build.emulator.references.deepseek_v41.geometry import ROUTED_SCALE
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
 LANES = 64
+# Depth of a logit's sum: four parts of K, each shared by eight waves.
+PARTS = 4
+LOGIT_DEPTH = 1280 // 8 + 8 + PARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Route:
 
 def logits(weight: Tensor, x: Bounded) -> Bounded:
     """``x`` [T, 5120] bfloat16 by ``weight`` [E, 5120] bfloat16, float32. Tolerance: `linear`."""
-    return linear(weight, x)
+    return linear(weight, x, LOGIT_DEPTH)
 
 
 def scores(raw: Bounded) -> Bounded:

@@ -38,6 +38,9 @@ from mono_build.emulator.references.deepseek_v41.geometry import (
 )
 
 LOG2E = 1.4426950408889634
+# Depth of a seam's sums in the kernels, at most: 16 products in one wave (24 squares in a thread), 8 waves (6 + 2
+# lanes), then 8 and 20 slices' parts.
+SUM_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,12 @@ def mixes(residual: Bounded, weights: MixWeights) -> Mixes:
     fn = high + (weights.fn - high).bfloat16().float()
     squares = Bounded(flat.value.square(), 2 * flat.value.abs() * flat.bound + flat.bound.square())
     mean = fma(
-        total(squares, -1),
+        total(squares, -1, SUM_DEPTH),
         constant(1 / (STREAMS * HIDDEN), squares[:, 0]),
         constant(EPS, squares[:, 0]),
     )
     rms = monotone(mean, torch.rsqrt, 1)
-    logits = linear(fn, flat) * rms[:, None]
+    logits = linear(fn, flat, SUM_DEPTH) * rms[:, None]
     scaled = []
     for part, (first, last) in enumerate(
         ((0, STREAMS), (STREAMS, 2 * STREAMS), (2 * STREAMS, MIXES))
@@ -152,7 +155,9 @@ def norm(x: Bounded, weight: Tensor) -> Bounded:
     """
     squares = Bounded(x.value.square(), 2 * x.value.abs() * x.bound + x.bound.square())
     mean = fma(
-        total(squares, -1), constant(1 / HIDDEN, squares[:, 0]), constant(EPS, squares[:, 0])
+        total(squares, -1, SUM_DEPTH),
+        constant(1 / HIDDEN, squares[:, 0]),
+        constant(EPS, squares[:, 0]),
     )
     return bf16((x * monotone(mean, torch.rsqrt, 1)[:, None]) * exact(weight.expand(x.shape)))
 
