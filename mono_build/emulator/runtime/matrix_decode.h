@@ -39,6 +39,10 @@ VECTOR_INLINE u32s small_bits(u32s magnitude, int mantissa_bits, int bias)
     return choose((i32s)magnitude < (1 << mantissa_bits), denormal, normal);
 }
 
+/* 0, 0.5, 1, 1.5, 2, 3, 4, 6 */
+static const uint32_t e2m1_magnitudes[8] = {0,           0x3f000000u, 0x3f800000u, 0x3fc00000u,
+                                            0x40000000u, 0x40400000u, 0x40800000u, 0x40c00000u};
+
 VECTOR_INLINE u32s matrix_elements(enum matrix_format format, u32s code)
 {
     const u32s nan = all_u32s(0x7fc00000u), magnitude = code & 0x7fu, sign = (code & 0x80u) << 24;
@@ -62,7 +66,7 @@ VECTOR_INLINE u32s matrix_elements(enum matrix_format format, u32s code)
     case MATRIX_E5M2_FNUZ:
         return choose((i32s)code == 0x80, nan, small_bits(magnitude, 2, 16) | sign);
     default:
-        return small_bits(code & 7u, 1, 1) | (code & 8u) << 28;
+        return lookup(e2m1_magnitudes, code) | (code & 8u) << 28;
     }
 }
 

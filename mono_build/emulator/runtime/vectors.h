@@ -73,6 +73,18 @@ VECTOR_INLINE f32s to_f32s(u32s small_integers)
     return __builtin_convertvector((i32s)small_integers, f32s);
 }
 
+/* table[index & 7] */
+VECTOR_INLINE u32s lookup(const uint32_t table[8], u32s index)
+{
+#if WIDTH == 8
+    return (u32s)_mm256_permutevar8x32_epi32((__m256i)load_u32s(table), (__m256i)index);
+#else
+    for (int i = 0; i < WIDTH; i++)
+        index[i] = table[index[i] & 7];
+    return index;
+#endif
+}
+
 /* a * b + c with one rounding. */
 VECTOR_INLINE f32s fma_f32s(f32s a, f32s b, f32s c)
 {
