@@ -220,11 +220,13 @@ def test_division_flags_extreme_quotients(shim: ctypes.CDLL) -> None:
 
 def test_scaling_down_and_adding_are_one_rounding(shim: ctypes.CDLL) -> None:
     # 1.5 and 2.5 units of the smallest denormal, less or more by a little that f32 itself cannot hold.
-    quotient = of(1.5 * 2.0**-85, 1.5 * 2.0**-85, 2.5 * 2.0**-85, 2.5 * 2.0**-85, 2.0**40, INF)
-    little = of(-(2.0**-70), 2.0**-70, -(2.0**-70), 2.0**-70, 1.0, 1.0)
-    other = of(*[2.0**-70] * 4, 0.0, 0.0)
+    quotient = of(
+        1.5 * 2.0**-85, 1.5 * 2.0**-85, 2.5 * 2.0**-85, 2.5 * 2.0**-85, 2.0**40, INF, -INF
+    )
+    little = of(-(2.0**-70), 2.0**-70, -(2.0**-70), 2.0**-70, 1.0, 1.0, 1.0)
+    other = of(*[2.0**-70] * 4, 0.0, 0.0, 0.0)
     got = run_map(shim, "fmas", little, other, quotient)
-    assert got.tolist() == [1, 2, 2, 3, *of(2.0**104, INF).tolist()]
+    assert got.tolist() == [1, 2, 2, 3, *of(2.0**104, INF, -INF).tolist()]
     assert run_map(shim, "fmas_plain", little, other, quotient).tolist() == quotient.tolist()
 
 

@@ -144,10 +144,11 @@ static inline uint32_t scale_code(uint32_t scale_bits)
     return scale_bits >> 23 & 0xffu;
 }
 
-/* 2^(127 - code): what dividing by the scale multiplies with. Code 254 gives the denormal 2^-127. */
+/* 2^(127 - code): what dividing by the scale multiplies with. Code 254 gives the denormal 2^-127, and 255 (NaN) stays
+ * 255 in 8 bits. */
 static inline float e8m0_reciprocal(uint32_t code)
 {
-    return e8m0_to_f32(code == 255u ? 255u : 254u - code);
+    return e8m0_to_f32(254u - code);
 }
 
 /* Element 0 or 1 of a packed pair times the scale, as f32. Its only rounding is into f32's denormals. */
