@@ -101,9 +101,15 @@ def _fields(form: _Format, number: int, bits: int) -> tuple[list[Operand], dict[
             continue
         if field.first is None:
             modifiers[field.name] = value
-        elif width := widths.get(field.name) or widths.get(field.name.removeprefix("v")):
+        elif width := _width(widths, field.name):
             operands.append(Operand(field.name, field.first + value * field.scale, width))
     return _accumulation(_scalars(form, number, operands, modifiers), modifiers), modifiers
+
+
+def _width(widths: Mapping[str, int], field: str) -> int | None:
+    width = widths.get(field) or widths.get(field.removeprefix("v"))
+    # The tables know a comparison's result by its name in VOPC and VOP3, not by the one in SDWA.
+    return width or (64 if field == "sdst" and "vdst" in widths else None)
 
 
 def _scalars(

@@ -37,7 +37,8 @@ def kinds_of(mnemonic: str) -> Kinds:
 
 def sources_of(i: Instruction) -> list[Operand]:
     """The source operands, in order; the literal of v_fmaak and v_fmamk is not among them."""
-    return [o for o in i.operands if o.field in _SOURCES]
+    # SDWA and DPP encodings list the first source behind the second.
+    return sorted((o for o in i.operands if o.field in _SOURCES), key=lambda o: o.field[-1])
 
 
 @dataclass
