@@ -6,7 +6,6 @@ from fractions import Fraction
 import torch
 
 from mono_build.emulator.references.bounded import (
-    Bounded,
     bf16,
     clamp,
     exact,
@@ -15,6 +14,7 @@ from mono_build.emulator.references.bounded import (
     monotone,
     product,
     total,
+    uncertain,
     unit,
     unit_f32,
 )
@@ -59,7 +59,7 @@ def test_fma_breaks_a_midpoint_by_what_lies_below_a_double():
         got = fma(
             exact(torch.tensor([tiny])),
             exact(torch.tensor([sign * tiny])),
-            Bounded(torch.tensor([1 + 2.0**-24], dtype=torch.float64), torch.zeros(1).double()),
+            exact(torch.tensor([1 + 2.0**-24], dtype=torch.float64)),
         )
         assert got.value.item() == want
 
@@ -96,9 +96,9 @@ def test_errors_of_the_terms_reach_the_sum():
     torch.manual_seed(4)
     weight, x = torch.randn(30, 512), torch.randn(5, 512)
     error = torch.rand(5, 512).double() * 1e-3
-    want = linear(weight, Bounded(x.double(), error), 512)
-    sums = total(Bounded(x.double(), error), -1, 512)
-    pairs = product(exact(weight), Bounded(x.double(), error).map(torch.t))
+    want = linear(weight, uncertain(x, error), 512)
+    sums = total(uncertain(x, error), -1, 512)
+    pairs = product(exact(weight), uncertain(x, error).map(torch.t))
     for _ in range(20):
         moved = x.double() + (torch.randint(0, 2, x.shape) * 2 - 1) * error
         assert bool(((moved @ weight.double().T - want.value).abs() <= want.bound).all())
@@ -108,7 +108,7 @@ def test_errors_of_the_terms_reach_the_sum():
 
 def test_rounding_to_bfloat16_is_certain_away_from_an_edge_and_a_step_wide_at_one():
     step = 2.0**-7
-    x = Bounded(
+    x = uncertain(
         torch.tensor([1.0, 1 + step / 2, 1 + step * 0.6]).double(),
         torch.tensor([1e-6, 1e-6, 1e-6]).double(),
     )
@@ -118,14 +118,14 @@ def test_rounding_to_bfloat16_is_certain_away_from_an_edge_and_a_step_wide_at_on
 
 
 def test_a_limit_hides_errors_beyond_it():
-    x = Bounded(torch.tensor([12.0, 9.5]).double(), torch.tensor([1.0, 1.0]).double())
+    x = uncertain(torch.tensor([12.0, 9.5]).double(), torch.tensor([1.0, 1.0]).double())
     got = clamp(x, high=10.0)
     assert got.value.tolist() == [10.0, 9.5]
     assert got.bound.tolist() == [0.0, 1.0]
 
 
 def test_a_function_carries_its_slope_and_its_own_error():
-    x = Bounded(torch.tensor([3.0]).double(), torch.tensor([0.01]).double())
+    x = uncertain(torch.tensor([3.0]).double(), torch.tensor([0.01]).double())
     got = monotone(x, torch.exp2, 1)
     assert got.value.item() == 8.0
     assert 8 * (2**0.01 - 1) < got.bound.item() < 8 * (2**0.01 - 1) + 4e-6

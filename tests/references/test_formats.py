@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mono_build.emulator.references.bounded import Bounded, exact
+from mono_build.emulator.references.bounded import exact, uncertain
 from mono_build.emulator.references.formats import (
     Rule,
     decode_e2m1,
@@ -117,7 +117,7 @@ def test_an_uncertain_scale_makes_its_whole_group_uncertain():
     x[0, 1] = 3 * 2.0**-9
     error = torch.zeros(1, 32).double()
     error[0, 0] = 1e-3
-    got = mxfp8(Bounded(x.double(), error), Rule.DIVIDE)
+    got = mxfp8(uncertain(x.double(), error), Rule.DIVIDE)
     assert got.codes.tolist() == [[127]]
     assert got.values.bound[0, 2].item() == 0.0  # 3 is there at both scales
     assert got.values.value[0, 1].item() == 3 * 2.0**-9

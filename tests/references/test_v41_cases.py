@@ -10,7 +10,7 @@ from mono_build.emulator.cases.deepseek_v41.build import Build, Target
 from mono_build.emulator.cases.deepseek_v41.inputs import cache, step, with_records
 from mono_build.emulator.cases.deepseek_v41.rng import Random
 from mono_build.emulator.cases.deepseek_v41.weights import Dense, LayerWeights, RoutedExpert
-from mono_build.emulator.references.bounded import Bounded, exact
+from mono_build.emulator.references.bounded import exact, uncertain
 from mono_build.emulator.references.deepseek_v41 import front
 from mono_build.emulator.references.formats import decode_e4m3
 
@@ -319,7 +319,9 @@ def test_a_step_has_rows_at_the_edges_and_padding():
 
 
 def test_a_comparison_counts_in_units_and_knows_its_tolerance():
-    want = Bounded(torch.tensor([1.0, 4.0, 2.0]).double(), torch.tensor([0.0, 0.05, 0.0]).double())
+    want = uncertain(
+        torch.tensor([1.0, 4.0, 2.0]).double(), torch.tensor([0.0, 0.05, 0.0]).double()
+    )
     passed = compare("x", torch.tensor([1.0, 4.0 + 2.0**-5, 2.0]), want, "bf16")
     assert passed.passed
     assert (passed.differing, passed.error, passed.where) == (1, 1.0, (1,))

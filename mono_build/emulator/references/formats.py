@@ -17,7 +17,16 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from mono_build.emulator.references.bounded import Bounded, absolute, f32, largest, split, unit
+from mono_build.emulator.references.bounded import (
+    Bounded,
+    absolute,
+    deviation,
+    exact,
+    f32,
+    largest,
+    split,
+    unit,
+)
 
 GROUP = 32
 E4M3_MAX = 448.0
@@ -125,20 +134,22 @@ def _quantise(x: Bounded, group: int, code_of: Callable[[Tensor], Tensor]) -> Qu
     amax = largest(absolute(grouped), -1)
     code = code_of(amax.value)
     value = _with_code(grouped.value, code)
+    if x.certain:
+        return Quantised(code, exact(value.flatten(-2)))
+
+    def by_amax(point: Tensor) -> Tensor:
+        return _with_code(grouped.value, code_of(f32(point.clamp(min=0))))
+
     bound = torch.zeros_like(value)
-    if bool(x.bound.any()):
-        others = (
-            code_of(f32(amax.value + amax.bound)),
-            code_of(f32((amax.value - amax.bound).clamp(min=0))),
-        )
-        for other in (code, *others):
-            for point in (
-                grouped.value,
-                grouped.value + grouped.bound,
-                grouped.value - grouped.bound,
-            ):
-                bound = torch.maximum(bound, (_with_code(point, other) - value).abs())
-    return Quantised(code, Bounded(value, bound).map(lambda v: v.flatten(-2)))
+    for other in (amax.value, amax.value + amax.bound, amax.value - amax.bound):
+        for sign in (1, 0, -1):
+            moved = grouped.value + sign * grouped.bound
+            at = _with_code(moved, code_of(f32(other.clamp(min=0))))
+            bound = torch.maximum(bound, (at - value).abs())
+    of_code = deviation(amax, value, by_amax)
+    of_value = deviation(grouped, value, lambda v: _with_code(v, code))
+    sigma = torch.minimum(bound, (of_code.square() + of_value.square()).sqrt())
+    return Quantised(code, Bounded(value, bound, sigma).map(lambda v: v.flatten(-2)))
 
 
 def _with_code(x: Tensor, code: Tensor) -> Tensor:

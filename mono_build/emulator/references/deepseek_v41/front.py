@@ -16,6 +16,7 @@ from mono_build.emulator.references.bounded import (
     linear,
     monotone,
     split,
+    square,
     stack,
     total,
 )
@@ -75,7 +76,7 @@ def rms_norm(x: Bounded, weight: Tensor) -> Bounded:
 
     Tolerance: as `seam.norm`.
     """
-    squares = Bounded(x.value.square(), 2 * x.value.abs() * x.bound + x.bound.square())
+    squares = square(x)
     summed = total(squares, -1, NORM_DEPTH)
     mean = summed / constant(x.shape[-1], summed) + constant(EPS, summed)
     return bf16((x * monotone(mean, torch.rsqrt, 1)[:, None]) * exact(weight.expand(x.shape)))

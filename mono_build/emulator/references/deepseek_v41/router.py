@@ -82,7 +82,7 @@ def weigh(score: Bounded, experts: Tensor) -> Route:
 
     Tolerance of a weight: its score, the sum of the picks' and a division.
     """
-    chosen = Bounded(score.value.gather(1, experts), score.bound.gather(1, experts))
+    chosen = score.map(lambda v: v.gather(1, experts))
     summed = constant(0.0, chosen[:, 0])
     for k in range(experts.shape[1]):
         summed = summed + chosen[:, k]

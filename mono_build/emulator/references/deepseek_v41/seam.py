@@ -24,6 +24,7 @@ from mono_build.emulator.references.bounded import (
     linear,
     monotone,
     split,
+    square,
     stack,
     total,
     unit_f32,
@@ -99,7 +100,7 @@ def mixes(residual: Bounded, weights: MixWeights) -> Mixes:
     flat = residual.map(lambda v: v.flatten(1))
     high = weights.fn.bfloat16().float()
     fn = high + (weights.fn - high).bfloat16().float()
-    squares = Bounded(flat.value.square(), 2 * flat.value.abs() * flat.bound + flat.bound.square())
+    squares = square(flat)
     mean = fma(
         total(squares, -1, SUM_DEPTH),
         constant(1 / (STREAMS * HIDDEN), squares[:, 0]),
@@ -142,9 +143,15 @@ def sinkhorn(logits: Bounded) -> Bounded:
         value = value / (value.sum(-2, keepdim=True) + MIX_EPS)
     # The argument of the exponential is rounded twice: half a unit of |x - max| log2(e) each.
     span = logits.value.amax((-1, -2)) - logits.value.amin((-1, -2))
-    deviation = logits.bound.amax((-1, -2)) * 2 + U * (3 * span + 4)
-    deviation = deviation + CONFIDENCE * (2 * SINKHORN_STEPS) ** 0.5 * 5 * U
-    return Bounded(value, 2 * deviation[:, None, None] * value.sqrt() + unit_f32(value))
+    own = U * (3 * span + 4) + (2 * SINKHORN_STEPS) ** 0.5 * 5 * U
+    size = 2 * value.sqrt()
+    bound = 2 * logits.bound.amax((-1, -2)) + CONFIDENCE * own
+    sigma = 2 * logits.sigma.amax((-1, -2)) + own
+    return Bounded(
+        value,
+        size * bound[:, None, None] + unit_f32(value),
+        size * sigma[:, None, None] + unit_f32(value),
+    )
 
 
 def norm(x: Bounded, weight: Tensor) -> Bounded:
@@ -153,7 +160,7 @@ def norm(x: Bounded, weight: Tensor) -> Bounded:
     Tolerance: ``r`` is off by its sum's error and one unit of v_rsq_f32 (some 2^-22 relative), so an
     element differs by one bfloat16 step where that reaches an edge, else not at all.
     """
-    squares = Bounded(x.value.square(), 2 * x.value.abs() * x.bound + x.bound.square())
+    squares = square(x)
     mean = fma(
         total(squares, -1, SUM_DEPTH),
         constant(1 / HIDDEN, squares[:, 0]),
