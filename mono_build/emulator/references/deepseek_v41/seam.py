@@ -130,28 +130,45 @@ def sinkhorn(logits: Bounded) -> Bounded:
 
     The first row step adds ``1e-6`` after the division, the others in the denominator.
 
-    Tolerance: seen as a perturbation ``d`` of the logarithms, what a correct computation adds at any
-    step is projected by the following steps onto what row and column sums leave free. That projection
-    does not grow the norm weighted by the result ``P`` (whose entries sum to 4), so an entry moves by
-    at most ``2 d / sqrt(P)`` relative, ``2 d sqrt(P)`` absolute. ``d`` is the logits' bound, plus 40
-    steps of at most five half-units each (three sums, v_rcp_f32, a product), plus v_exp_f32's.
+    Tolerance: the logits' by the derivatives of the whole iteration (differences in float64). What a
+    correct computation adds at one of the 40 steps, at most five half-units (three sums, v_rcp_f32, a
+    product), is a change of a logarithm, which the following steps pass on as they pass on a logit's;
+    the exponential adds one unit, and two roundings of its argument.
     """
-    value = torch.softmax(logits.value, -1) + MIX_EPS
+    value = _sinkhorn(logits.value)
+    slopes = _slopes(logits.value)
+    reach = slopes.square().sum((-1, -2)).sqrt() + value
+    span = logits.value.amax((-1, -2)) - logits.value.amin((-1, -2))
+    own = reach * (U * (3 * span + 4 + 5 * (2 * SINKHORN_STEPS) ** 0.5))[:, None, None]
+    inherited = (slopes * logits.sigma[:, None, None]).square().sum((-1, -2))
+    return Bounded(
+        value,
+        (slopes.abs() * logits.bound[:, None, None]).sum((-1, -2))
+        + CONFIDENCE * own
+        + unit_f32(value),
+        (inherited + own.square()).sqrt(),
+    )
+
+
+def _sinkhorn(logits: Tensor) -> Tensor:
+    value = torch.softmax(logits, -1) + MIX_EPS
     value = value / (value.sum(-2, keepdim=True) + MIX_EPS)
     for _ in range(SINKHORN_STEPS - 1):
         value = value / (value.sum(-1, keepdim=True) + MIX_EPS)
         value = value / (value.sum(-2, keepdim=True) + MIX_EPS)
-    # The argument of the exponential is rounded twice: half a unit of |x - max| log2(e) each.
-    span = logits.value.amax((-1, -2)) - logits.value.amin((-1, -2))
-    own = U * (3 * span + 4) + (2 * SINKHORN_STEPS) ** 0.5 * 5 * U
-    size = 2 * value.sqrt()
-    bound = 2 * logits.bound.amax((-1, -2)) + CONFIDENCE * own
-    sigma = 2 * logits.sigma.amax((-1, -2)) + own
-    return Bounded(
-        value,
-        size * bound[:, None, None] + unit_f32(value),
-        size * sigma[:, None, None] + unit_f32(value),
-    )
+    return value
+
+
+def _slopes(logits: Tensor) -> Tensor:
+    """Derivatives [T, 4, 4, 4, 4] of each result by each logit."""
+    step = 1e-5
+    slopes = torch.zeros(*logits.shape, STREAMS, STREAMS, dtype=torch.float64)
+    for i in range(STREAMS):
+        for j in range(STREAMS):
+            moved = torch.zeros(STREAMS, STREAMS, dtype=torch.float64)
+            moved[i, j] = step
+            slopes[..., i, j] = (_sinkhorn(logits + moved) - _sinkhorn(logits - moved)) / (2 * step)
+    return slopes
 
 
 def norm(x: Bounded, weight: Tensor) -> Bounded:
