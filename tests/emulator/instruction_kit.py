@@ -59,7 +59,7 @@ class Instructions:
         for number, source in enumerate(sources):
             files.append(directory / f"part{number}.c")
             files[-1].write_text(source)
-        self._library = compile_shim("", directory, "-march=native", "-O1", *map(str, files))
+        self._library = compile_shim("", directory, "-march=native", "-O0", *map(str, files))
 
     def run(
         self,
