@@ -20,7 +20,7 @@ from mono_build.emulator.objects import CodeImage, Kernel
 from mono_build.emulator.translate.program import Unmodelled, write_program
 
 # The runtime's sources that generated code calls; the scheduler is a library of its own.
-_CALLED = ("vector.c", "memory.c", "conversions.c", "mfma.c")
+_CALLED = ("vector.c", "memory.c", "conversions.c", "halves.c", "mfma.c")
 _ENGINE = ("engine.c",)
 _LIBRARY = "code.so"
 _FACTS = "facts.json"

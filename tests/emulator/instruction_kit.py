@@ -37,7 +37,7 @@ uint32_t run_at(uint64_t address, uint32_t *registers, uint32_t *scalars, uint32
     return answer;
 }
 """
-_RUNTIME = ("vector.c", "conversions.c", "mfma.c")
+_RUNTIME = ("vector.c", "conversions.c", "halves.c", "mfma.c")
 
 
 class Instructions:

@@ -35,7 +35,6 @@ SOURCE = PRELUDE + "\n".join(
         "MAP(to_i32_up, f32_to_i32_nearest_up(X))",
         "MAP(to_i32_floor, f32_to_i32_floor(X))",
         "MAP(offset, as_u32(i4_to_f32_offset(x)))",
-        "MAP(ubyte, as_u32(ubyte_to_f32(x, y)))",
         "MAP(i16_saturated, i32_to_i16_saturated((int32_t)x))",
         "MAP(u16_saturated, u32_to_u16_saturated(x))",
         "MAP(pk_bf16, cvt_pk_bf16_f32(X, Y, 0))",
@@ -121,8 +120,6 @@ def test_floats_become_integers_by_rounding_up_and_down(shim: ctypes.CDLL) -> No
 def test_small_integers_become_floats(shim: ctypes.CDLL) -> None:
     offsets = [i / 16 for i in range(8)] + [i / 16 for i in range(-8, 0)]
     assert floats(run_map(shim, "offset", torch.arange(16) | 0x730)).tolist() == offsets
-    word = torch.tensor([0xFF804001] * 4)
-    assert floats(run_map(shim, "ubyte", word, torch.arange(4))).tolist() == [1, 64, 128, 255]
     wide = words(
         torch.tensor([0, 32767, 32768, 2**31 - 1, -1, -32768, -32769, -(2**31)]) & 0xFFFFFFFF
     )

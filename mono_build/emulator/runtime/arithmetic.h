@@ -159,8 +159,8 @@ static inline float f32_ldexp(float value, int32_t exponent)
 
 /* ---- transcendental functions -------------------------------------------------------------------------------- */
 /* The hardware's are good to about one unit in the last place, and no document gives their bits. These are computed in
- * f64 and rounded once, the same on every machine. LLVM's AMDGPU back end states that the f32 instructions do not
- * handle denormals (it scales around them where they matter), so denormal arguments and results count as zeros. */
+ * f64 and rounded once, the same on every machine. Denormal arguments and results count as zeros: LLVM's AMDGPU back end
+ * says so of v_rcp_f32 and v_rsq_f32, and scales arguments around the others where denormals matter. */
 
 static inline float flush(float value)
 {

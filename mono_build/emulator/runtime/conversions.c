@@ -17,6 +17,21 @@
     WITH(E5M2_FNUZ, statement) WITH(E2M1, statement)                                      \
     }
 
+void v_cvt_off_f32_i4(uint32_t *d, const uint32_t *a, const uint32_t *m)
+{
+    EACH WRITE(d, as_u32(i4_to_f32_offset(a[i])));
+}
+
+void v_cvt_pk_i16_i32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m)
+{
+    EACH WRITE(d, pack16(i32_to_i16_saturated((int32_t)a[i]), i32_to_i16_saturated((int32_t)b[i])));
+}
+
+void v_cvt_pk_u16_u32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m)
+{
+    EACH WRITE(d, pack16(u32_to_u16_saturated(a[i]), u32_to_u16_saturated(b[i])));
+}
+
 void v_cvt_pk_bf16_f32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m, int overflow)
 {
     EACH WRITE(d, cvt_pk_bf16_f32(as_f32(a[i]), as_f32(b[i]), overflow));

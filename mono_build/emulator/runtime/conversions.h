@@ -6,7 +6,9 @@
 #include "convert.h"
 #include "wave.h"
 
-
+void v_cvt_off_f32_i4(uint32_t *d, const uint32_t *a, const uint32_t *m);
+void v_cvt_pk_i16_i32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m);
+void v_cvt_pk_u16_u32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m);
 void v_cvt_pk_bf16_f32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m, int overflow);
 void v_cvt_pk_f16_f32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m, int overflow);
 void v_cvt_pkrtz_f16_f32(uint32_t *d, const uint32_t *a, const uint32_t *b, const uint32_t *m);

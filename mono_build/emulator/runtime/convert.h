@@ -45,11 +45,6 @@ static inline float i4_to_f32_offset(uint32_t code)
     return (float)(value > 7 ? value - 16 : value) * 0.0625f;
 }
 
-static inline float ubyte_to_f32(uint32_t word, unsigned byte)
-{
-    return (float)(int32_t)(word >> (8 * byte) & 0xffu);
-}
-
 static inline uint32_t i32_to_i16_saturated(int32_t value)
 {
     return (uint32_t)(value < -32768 ? -32768 : value > 32767 ? 32767 : value) & 0xffffu;

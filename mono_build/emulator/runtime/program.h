@@ -3,6 +3,7 @@
 #define MONO_EMULATOR_PROGRAM_H
 
 #include "conversions.h"
+#include "halves.h"
 #include "memory.h"
 #include "mfma.h"
 #include "vector.h"

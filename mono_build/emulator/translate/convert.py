@@ -28,6 +28,13 @@ def _pair(i: Instruction, ctx: Context) -> None:
     prepared.write(lambda d, m: ctx.line(f"{i.mnemonic}({d}, {first}, {second}, {m}{more});"))
 
 
+def _integers(i: Instruction, ctx: Context) -> None:
+    """Small integers: no floats to modify among the sources."""
+    prepared = form(i, ctx, kinds=Kinds("b32", ("b32", "b32")))
+    rows = ", ".join(prepared.rows)
+    prepared.write(lambda d, m: ctx.line(f"{i.mnemonic}({d}, {rows}, {m});"))
+
+
 def _single(i: Instruction, ctx: Context) -> None:
     prepared = form(i, ctx)
     (source,) = prepared.rows
@@ -95,6 +102,7 @@ def _scaled(i: Instruction, ctx: Context) -> None:
 
 EMITTERS: dict[str, Emitter] = {
     **dict.fromkeys(("v_cvt_pk_bf16_f32", "v_cvt_pk_f16_f32", "v_cvt_pkrtz_f16_f32"), _pair),
+    **dict.fromkeys(("v_cvt_off_f32_i4", "v_cvt_pk_i16_i32", "v_cvt_pk_u16_u32"), _integers),
     **dict.fromkeys(("v_cvt_f16_f32", "v_cvt_f32_f16", "v_cvt_f32_bf16"), _single),
     **{f"v_cvt_{p}f32_{f}": _from_small for p in ("", "pk_") for f in ("fp8", "bf8")},
     **{f"v_cvt_pk_{f}_f32": _to_small for f in ("fp8", "bf8")},

@@ -23,6 +23,7 @@ def emitters() -> Mapping[str, Emitter]:
     from mono_build.emulator.translate import (
         buffer,
         convert,
+        halves,
         lanes,
         lds,
         matrix,
@@ -32,7 +33,7 @@ def emitters() -> Mapping[str, Emitter]:
         vector,
     )
 
-    groups = (scalar, memory, vector, lanes, packed, convert, matrix, lds, buffer)
+    groups = (scalar, memory, vector, lanes, packed, halves, convert, matrix, lds, buffer)
     found: dict[str, Emitter] = {}
     for group in groups:
         twice = found.keys() & group.EMITTERS.keys()
