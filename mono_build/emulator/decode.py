@@ -101,15 +101,15 @@ def _fields(form: _Format, number: int, bits: int) -> tuple[list[Operand], dict[
             continue
         if field.first is None:
             modifiers[field.name] = value
-        elif width := _width(widths, field.name):
+        elif width := _width(form, widths, field.name):
             operands.append(Operand(field.name, field.first + value * field.scale, width))
     return _accumulation(_scalars(form, number, operands, modifiers), modifiers), modifiers
 
 
-def _width(widths: Mapping[str, int], field: str) -> int | None:
+def _width(form: _Format, widths: Mapping[str, int], field: str) -> int | None:
     width = widths.get(field) or widths.get(field.removeprefix("v"))
-    # The tables know a comparison's result by its name in VOPC and VOP3, not by the one in SDWA.
-    return width or (64 if field == "sdst" and "vdst" in widths else None)
+    # The tables have no entry for the result that a comparison can name in its SDWA encoding.
+    return width or (64 if field == "sdst" and form.name.endswith("_SDST") else None)
 
 
 def _scalars(
