@@ -36,8 +36,9 @@ POSITIONS = 4096
 WINDOW_BLOCK = 64  # rows of a block of the sliding-window cache
 COMPRESSED_BLOCK = 32
 PAGE_GAP = 64  # bytes between a block's end and the next: strides are not block sizes
-# First positions of requests, in turn.
-EDGES = (0, WINDOW - 1, 1500, 1, WINDOW, 700, 2 * TOPK_KEYS - 1, WINDOW - 2, 3000, 5)
+# First positions of requests, in turn, and how many rows each has.
+EDGES = (1500, WINDOW - 1, 0, 700, 2 * TOPK_KEYS - 3, WINDOW, 1, 3000, WINDOW - 2, 5)
+ROWS = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +113,13 @@ def activations(tokens: int, random: Random) -> Activations:
 def step(target: Target, random: Random, *, padding: bool) -> Step:
     """A step of the build's width; ``padding`` makes its last row one, if it has more than one."""
     b = target.build
-    rows_each = 1 if b.tokens < 4 else 3
-    requests = -(-b.tokens // rows_each)
-    request = torch.arange(b.tokens) // rows_each
+    sizes = [ROWS[i % len(ROWS)] for i in range(b.tokens)]
+    request = torch.arange(b.tokens).repeat_interleave(torch.tensor(sizes))[: b.tokens]
+    requests = int(request[-1]) + 1
     first = torch.tensor([EDGES[i % len(EDGES)] for i in range(requests)])
-    position = first[request] + torch.arange(b.tokens) % rows_each
-    blocks_each = -(-(b.swa_width + rows_each) // WINDOW_BLOCK) + 1
+    place = torch.arange(b.tokens) - torch.searchsorted(request, request)
+    position = first[request] + place
+    blocks_each = -(-(b.swa_width + max(ROWS)) // WINDOW_BLOCK) + 1
     pages = (
         random.of("window pages").permutation(requests * blocks_each).view(requests, blocks_each)
     )

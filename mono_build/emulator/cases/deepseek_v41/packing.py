@@ -74,7 +74,9 @@ def expert(weight: RoutedExpert, target: Target) -> dict[str, Callable[[], Tenso
 
 
 def _pad(t: Tensor, columns: int, rows: int) -> Tensor:
-    return torch.nn.functional.pad(t, (0, columns, 0, rows))
+    padded = torch.zeros(t.shape[0] + rows, t.shape[1] + columns, dtype=t.dtype)
+    padded[: t.shape[0], : t.shape[1]] = t
+    return padded
 
 
 def _alternate(a: Tensor, b: Tensor, rows: int) -> Tensor:

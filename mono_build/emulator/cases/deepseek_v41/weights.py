@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+import numpy
+import numpy.typing
 import torch
 from torch import Tensor
 
@@ -45,7 +47,7 @@ class Dense:
     def values(self) -> Tensor:
         """The dequantised matrix (float32, exact)."""
         factor = scale(self.scales).float().repeat_interleave(32, 0).repeat_interleave(32, 1)
-        return _e4m3_floats()[self.codes.int()] * factor
+        return torch.from_numpy(_e4m3_floats().take(self.codes.numpy())).mul_(factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class Fp4:
 
     def values(self) -> Tensor:
         """The dequantised matrix (float32, exact)."""
-        values = _e2m1_pairs()[self.packed.int()].view(self.rows, -1, 32)
-        return (values * scale(self.scales).float()[..., None]).flatten(1)
+        pairs = torch.from_numpy(_e2m1_pairs().take(self.packed.numpy()))
+        values = pairs.view(torch.float32).view(self.rows, -1, 32)
+        return values.mul_(scale(self.scales).float()[..., None]).flatten(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +204,18 @@ def _dense(random: Random, rows: int, k: int) -> Dense:
 
 
 @cache
-def _e4m3_floats() -> Tensor:
-    return decode_e4m3(torch.arange(256), fnuz=False).float()
+def _e4m3_floats() -> numpy.typing.NDArray[numpy.float32]:
+    values: numpy.typing.NDArray[numpy.float32] = (
+        decode_e4m3(torch.arange(256), fnuz=False).float().numpy()
+    )
+    return values
 
 
 @cache
-def _e2m1_pairs() -> Tensor:
-    return decode_e2m1(unpack_e2m1(torch.arange(256, dtype=torch.uint8)[:, None]))
+def _e2m1_pairs() -> numpy.typing.NDArray[numpy.float64]:
+    """By byte, its two float32 values in the eight bytes of a float64: one look-up gives both."""
+    values = decode_e2m1(unpack_e2m1(torch.arange(256, dtype=torch.uint8)[:, None]))
+    return numpy.ascontiguousarray(values.view(torch.float64).numpy()).reshape(256)
 
 
 @cache
