@@ -55,3 +55,17 @@ install() {
   PATH="$(cd "$venv" && pwd)/bin:$PATH"
   export PATH
 }
+
+# flydsl_python VERSION: prints the Python of an environment with just this FlyDSL; made when there is none.
+flydsl_python() {
+  local version=$1 venv
+  venv="${MONO_BENCH_VENVS:-$PWD}/.venv-flydsl-$version"
+  [ -x "$venv/bin/python" ] || make_venv "$(find_python)" "$venv" >&2
+  if ! [ -e "$venv/.installed" ]; then
+    say "installing FlyDSL $version into $venv"
+    install_torch "$venv" >&2
+    "$venv/bin/python" -m pip install --quiet "flydsl==$version" numpy >&2
+    touch "$venv/.installed"
+  fi
+  printf '%s\n' "$venv/bin/python"
+}

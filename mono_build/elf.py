@@ -13,9 +13,9 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection
 
 from mono_build.errors import ObjectMismatch
-from mono_build.targets import TARGETS, Target
 from mono_runtime.artefact import Artefact, CodeObject, KernelResources
 from mono_runtime.canonical import digest_of
+from mono_runtime.targets import TARGETS, Target
 
 # LLVM "User Guide for AMDGPU Backend": ELF header and note record values.
 EM_AMDGPU = 224

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from mono_build.errors import ResidencyError
-from mono_build.targets import TARGETS, Device, Target
 from mono_runtime.artefact import Artefact, KernelResources
-from mono_runtime.expressions import Const, Expression
+from mono_runtime.expressions import Expression
 from mono_runtime.launch_plan import Dispatch
+from mono_runtime.occupancy import constant_product, workgroups_per_compute_unit
+from mono_runtime.targets import TARGETS, Product, Target
 
 
-def workgroups_per_compute_unit(
-    target: Target, kernel: KernelResources, threads: int, dynamic_lds: int = 0
-) -> int:
-    """How many workgroups of ``threads`` work-items one compute unit holds at once.
-
-    Bounded by LDS (bytes, rounded up to the allocation granule) and by wave slots and registers of
-    each SIMD. AGPRs are counted beside VGPRs, which never overestimates.
-    """
-    waves = -(-threads // kernel.wavefront)
-    registers = _rounded(kernel.vgpr + kernel.agpr, target.granule)
-    slots = min(target.waves, target.registers // max(registers, target.granule))
-    by_waves = slots // -(-waves // target.simds)
-    lds = _rounded(kernel.lds + dynamic_lds, target.lds_granule)
-    by_lds = target.lds // lds if lds else by_waves
-    return min(by_waves, by_lds)
-
-
-def _rounded(value: int, granule: int) -> int:
-    return -(-value // granule) * granule
-
-
-def prove_residency(artefact: Artefact, devices: tuple[Device, ...]) -> None:
+def prove_residency(artefact: Artefact, devices: tuple[Product, ...]) -> None:
     """Raise `ResidencyError` unless each grid of a persistent launch is resident on every device.
 
     A launch that is not persistent passes: its workgroups do not wait for each other.
@@ -46,7 +24,7 @@ def prove_residency(artefact: Artefact, devices: tuple[Device, ...]) -> None:
 
 
 def check_residency(
-    target: Target, devices: tuple[Device, ...], dispatch: Dispatch, kernel: KernelResources
+    target: Target, devices: tuple[Product, ...], dispatch: Dispatch, kernel: KernelResources
 ) -> None:
     """Raise `ResidencyError` unless the whole grid of ``dispatch`` is resident on every device."""
     grid = _static(dispatch.grid, "grid", dispatch.symbol)
@@ -70,9 +48,9 @@ def check_residency(
 
 
 def _static(values: tuple[Expression, ...], what: str, symbol: str) -> int:
-    numbers = [v.value for v in values if isinstance(v, Const)]
-    if len(numbers) != len(values):
+    size = constant_product(values)
+    if size is None:
         raise ResidencyError(
             f"{symbol} is persistent and its {what} depends on arguments, so residency has no proof"
         )
-    return prod(numbers)
+    return size

@@ -42,12 +42,20 @@ from mono_runtime.launch_key import LaunchKey
 # The distribution of the built-in families; ``--kernels`` says where it comes from.
 ENGINE = "vllm"
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
-# Our code whose change can change an artefact.
-_DECIDING = (
+# Our code whose change can change an artefact. What only reads a store or loads from it is left out.
+DECIDING = (
     "mono_build/compile/*.py",
     "mono_build/families/*.py",
     "mono_build/elf.py",
-    "mono_runtime/*.py",
+    "mono_runtime/arch.py",
+    "mono_runtime/artefact.py",
+    "mono_runtime/canonical.py",
+    "mono_runtime/expressions.py",
+    "mono_runtime/inputs.py",
+    "mono_runtime/launch_key.py",
+    "mono_runtime/launch_plan.py",
+    "mono_runtime/occupancy.py",
+    "mono_runtime/targets.py",
 )
 
 
@@ -193,7 +201,7 @@ def identify_meanwhile(environ: Mapping[str, str]) -> Future[Toolchain]:
 @cache
 def _builder_facts() -> Pairs:
     """The digest of our modules that decide what is kept of a launch; of no other release's number."""
-    chosen = [p for pattern in _DECIDING for p in _PACKAGE_ROOT.glob(pattern)]
+    chosen = [p for pattern in DECIDING for p in _PACKAGE_ROOT.glob(pattern)]
     files = {p.relative_to(_PACKAGE_ROOT).as_posix(): p for p in chosen}
     return pairs({"sha256": tree_digest(files)})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 
@@ -30,11 +29,21 @@ class Architecture:
         return self.name == device.name and all(have.get(n, on) == on for n, on in self.features)
 
 
+def checked_arch(name: object) -> str:
+    """``name`` if it is the base name of a known architecture, as the formats spell it."""
+    if not isinstance(name, str) or name not in KNOWN:
+        raise InvalidValue(f"unknown architecture {name!r}", fix=f"known: {', '.join(KNOWN)}")
+    return name
+
+
 def parse_architecture(text: str) -> Architecture:
     """``text`` as an `Architecture`; case is normalised, unknown names raise `InvalidValue`."""
     name, *flags = text.strip().lower().split(":")
     if name not in KNOWN:
-        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.6) if _NAME.match(name) else []
+        # Costs milliseconds, which only a misspelt name is worth.
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, KNOWN, n=1, cutoff=0.6) if _NAME.match(name) else []
         hint = f"did you mean {near[0]}? " if near else ""
         raise InvalidValue(f"unknown architecture {text!r}", fix=f"{hint}known: {', '.join(KNOWN)}")
     features: dict[str, bool] = {}

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
-from mono_runtime.canonical import Json, checked_digest
+from mono_runtime.arch import checked_arch
+from mono_runtime.canonical import (
+    Json,
+    checked_count,
+    checked_digest,
+    checked_schema,
+    checked_symbol,
+)
 from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_plan import LaunchPlan
 
@@ -30,6 +37,9 @@ class KernelResources:
     kernarg: int
     max_workgroup: int
     wavefront: int
+
+
+_FIGURES = tuple(f.name for f in fields(KernelResources) if f.name != "symbol")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +90,21 @@ class Artefact:
 
     @staticmethod
     def from_json(value: Json) -> Artefact:
-        """The artefact that `to_json` wrote, checked; anything else raises `InvalidValue`."""
+        """The artefact that `to_json` wrote, checked; anything else raises `InvalidValue`.
+
+        Raises:
+            StoreFormat: it was written in another version of the format.
+        """
+        checked_schema(value, "artefact", ARTEFACT_SCHEMA)
         try:
-            if value["schema"] != ARTEFACT_SCHEMA:
-                raise InvalidValue(f"artefact schema {value['schema']!r}, not {ARTEFACT_SCHEMA}")
             artefact = Artefact(
                 ir=checked_digest(value["ir"], "artefact"),
-                arch=str(value["arch"]),
+                arch=checked_arch(value["arch"]),
                 inputs=checked_digest(value["inputs"], "artefact"),
                 plan=LaunchPlan.from_json(value["plan"]),
-                code_objects=tuple(_code_object(c) for c in value["code_objects"]),
+                code_objects=tuple([_code_object(c) for c in value["code_objects"]]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError) as error:
             raise InvalidValue(f"not an artefact: {error!r}") from error
         held = {c.digest for c in artefact.code_objects}
         for dispatch in artefact.plan.dispatches:
@@ -101,11 +114,18 @@ class Artefact:
 
 
 def _code_object(value: Json) -> CodeObject:
-    names = [f.name for f in fields(KernelResources)]
     return CodeObject(
         digest=checked_digest(value["digest"], "code object"),
-        size=int(value["size"]),
+        size=checked_count(value["size"], "the size of a code object"),
         machine_code=checked_digest(value["machine_code"], "code object"),
-        text_size=int(value["text_size"]),
-        kernels=tuple(KernelResources(*(k[n] for n in names)) for k in value["kernels"]),
+        text_size=checked_count(value["text_size"], "the size of a code object's text"),
+        kernels=tuple([_kernel(k) for k in value["kernels"]]),
     )
+
+
+def _kernel(value: Json) -> KernelResources:
+    symbol = checked_symbol(value["symbol"], "a kernel")
+    figures = [value[name] for name in _FIGURES]
+    for figure in figures:
+        checked_count(figure, "a kernel's figure")
+    return KernelResources(symbol, *figures)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mono_runtime.nearest import Miss, Nearest
+
 
 class MonoError(Exception):
     """Base of every error this project raises on purpose.
@@ -72,13 +77,38 @@ class StoreFormat(StoreError):
 
 
 class StoreUnsafe(StoreError):
-    """The store holds a name or a file type that could lead outside of it."""
+    """Another user could have altered the store, or a name or file in it could lead outside of it."""
+
+    exit_code = 1
+
+
+class StoreDiffers(StoreError):
+    """The store is not the one whose index digest was pinned."""
 
     exit_code = 1
 
 
 class LaunchMissing(StoreMissing):
-    """The store is sound and does not hold the launch that was asked for."""
+    """The store is sound and does not hold the launch that was asked for.
+
+    Attributes:
+        miss: why, as data, or None when nobody looked.
+    """
+
+    miss: Miss | None = None
+
+    @property
+    def reason(self) -> str:
+        """One word for counters: ``empty``, ``family``, ``launch``, ``arch``, ``build``, ``fields``, ``unknown``."""
+        return self.miss.reason if self.miss else "unknown"
+
+    @property
+    def nearest(self) -> tuple[Nearest, ...]:
+        """The nearest entries, and the fields in which they differ."""
+        return self.miss.nearest if self.miss else ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"miss": self.miss})
 
 
 class KernelSourcesDiffer(StoreError):
@@ -140,3 +170,9 @@ class RankLost(MonoError):
 
 class RanksDisagree(MonoError):
     """The ranks cannot all take the same decision; every rank raises this with all reasons."""
+
+
+class PackageMissing(MonoError):
+    """An optional Python package that was asked for is not installed."""
+
+    exit_code = 4

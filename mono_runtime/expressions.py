@@ -6,6 +6,7 @@ division truncating towards zero.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -37,6 +38,10 @@ class Op:
 
 
 Expression = Const | Arg | Op
+# Far more than a grid or a kernel argument needs; evaluation and reading recurse this deep.
+MAX_DEPTH = 64
+# What fits in an argument, signed or not.
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
 
 
 def _signed(value: int, width: int) -> int:
@@ -145,20 +150,25 @@ def expression_to_json(expression: Expression) -> Json:
 _ARITY = {"select": 3, "sext": 1, "trunc": 1}
 
 
-def expression_from_json(value: Json) -> Expression:
-    """What `expression_to_json` wrote; anything else raises `InvalidValue`."""
-    if isinstance(value, int) and not isinstance(value, bool):
+def expression_from_json(value: Json, depth: int = 0) -> Expression:
+    """What `expression_to_json` wrote; anything else, or more than `MAX_DEPTH` levels, raises `InvalidValue`."""
+    if type(value) is int and _LOWEST <= value <= _HIGHEST:
         return Const(value)
     if isinstance(value, dict) and set(value) == {"arg"} and isinstance(value["arg"], str):
         return Arg(value["arg"])
-    if isinstance(value, dict) and set(value) == {"op", "width", "of"}:
+    if isinstance(value, dict) and set(value) == {"op", "width", "of"} and depth < MAX_DEPTH:
         name, width, of = value["op"], value["width"], value["of"]
         if (
-            name in OPERATIONS
-            and isinstance(width, int)
-            and 1 <= width <= 64
+            isinstance(name, str)
+            and name in OPERATIONS
+            and _is_width(width)
             and isinstance(of, list)
             and len(of) == _ARITY.get(name, 2)
+            and (name != "zext" or _is_width(of[1]))
         ):
-            return Op(name, width, tuple(expression_from_json(v) for v in of))
-    raise InvalidValue(f"not an integer expression: {value!r}")
+            return Op(name, width, tuple(expression_from_json(v, depth + 1) for v in of))
+    raise InvalidValue(f"not an integer expression: {reprlib.repr(value)}")
+
+
+def _is_width(value: Json) -> bool:
+    return type(value) is int and 1 <= value <= 64

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mono_runtime.canonical import Json, canonical_json, checked_digest, digest_of
-from mono_runtime.errors import InvalidValue, StoreFormat
+from mono_runtime.canonical import (
+    Json,
+    canonical_json,
+    checked_digest,
+    checked_schema,
+    digest_of,
+)
+from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_key import LaunchKey
 
 INDEX_SCHEMA = 1
@@ -61,21 +67,22 @@ class Index:
 
     @staticmethod
     def from_json(value: Json) -> Index:
-        """The index that `data` wrote; a newer schema raises `StoreFormat`."""
-        schema = value.get("schema") if isinstance(value, dict) else None
-        if schema != INDEX_SCHEMA:
-            raise StoreFormat(
-                f"the index has schema {schema!r}; this version reads {INDEX_SCHEMA}",
-                fix="use the mono-build release that wrote the store, or rebuild the store",
-            )
+        """The index that `data` wrote; anything else raises `InvalidValue`.
+
+        Raises:
+            StoreFormat: it was written in another version of the format.
+        """
+        checked_schema(value, "index", INDEX_SCHEMA)
         try:
             return Index.of(
-                IndexEntry(
-                    LaunchKey.from_json(e["key"]),
-                    checked_digest(e["artefact"], "index"),
-                    checked_digest(e["ir"], "index"),
-                )
-                for e in value["entries"]
+                [
+                    IndexEntry(
+                        LaunchKey.from_json(e["key"]),
+                        checked_digest(e["artefact"], "index"),
+                        checked_digest(e["ir"], "index"),
+                    )
+                    for e in value["entries"]
+                ]
             )
         except (KeyError, TypeError) as error:
             raise InvalidValue(f"not an index: {error!r}") from error

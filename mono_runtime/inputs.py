@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mono_runtime.canonical import Json, digest_json
+from mono_runtime.canonical import Json, checked_count, checked_schema, digest_json
 from mono_runtime.errors import InvalidValue
 
 INPUTS_SCHEMA = 1
@@ -61,17 +61,20 @@ class Inputs:
 
     @staticmethod
     def from_json(value: Json) -> Inputs:
-        """The inputs that `to_json` wrote; anything else raises `InvalidValue`."""
+        """The inputs that `to_json` wrote; anything else raises `InvalidValue`.
+
+        Raises:
+            StoreFormat: they were written in another version of the format.
+        """
+        checked_schema(value, "list of inputs", INPUTS_SCHEMA)
         try:
-            if value["schema"] != INPUTS_SCHEMA:
-                raise InvalidValue(f"inputs schema {value['schema']!r}, not {INPUTS_SCHEMA}")
             return Inputs(
                 sources=pairs(value["sources"]),
                 kernels=pairs(value["kernels"]),
                 helpers=pairs(value["helpers"]),
                 toolchain=tuple(sorted((n, pairs(f)) for n, f in value["toolchain"].items())),
                 environment=pairs(value["environment"]),
-                builder=int(value["builder"]),
+                builder=checked_count(value["builder"], "the build format"),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidValue(f"not a list of inputs: {error!r}") from error

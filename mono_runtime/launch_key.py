@@ -6,12 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from mono_runtime.arch import KNOWN
+from mono_runtime.arch import checked_arch
 from mono_runtime.canonical import Json, digest_json
 from mono_runtime.errors import InvalidValue
 
 Scalar = bool | int | float | str
+_RANGE = 1 << 63
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 
 
@@ -43,15 +45,11 @@ class LaunchKey:
         """A checked key; names and value types are validated, `InvalidValue` says which is wrong."""
         checked_name(family, "family")
         checked_name(launch, "launch")
-        if arch not in KNOWN:
-            raise InvalidValue(f"unknown architecture {arch!r}", fix=f"known: {', '.join(KNOWN)}")
-        for name, value in build.items():
-            checked_name(name, "build parameter")
-            if not isinstance(value, (bool, int, float, str)):
-                raise InvalidValue(f"build parameter {name} = {value!r} is not a scalar")
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidValue(f"build parameter {name} = {value!r} is not finite")
-        return LaunchKey(family, launch, arch, tuple(sorted(build.items())))
+        checked_arch(arch)
+        names = _field_names(tuple(build))
+        for name in names:
+            _check_scalar(name, build[name])
+        return LaunchKey(family, launch, arch, tuple([(name, build[name]) for name in names]))
 
     @property
     def values(self) -> dict[str, Scalar]:
@@ -66,7 +64,7 @@ class LaunchKey:
     @property
     def sort_key(self) -> tuple[object, ...]:
         """Family, architecture, launch, then the build key with numbers in numeric order."""
-        build = tuple((n, isinstance(v, str), v) for n, v in self.build)
+        build = tuple([(n, isinstance(v, str), v) for n, v in self.build])
         return (self.family, self.arch, self.launch, build)
 
     def to_json(self) -> Json:
@@ -89,6 +87,24 @@ class LaunchKey:
     def __str__(self) -> str:
         build = " ".join(f"{n}={_text(v)}" for n, v in self.build)
         return f"{self.family}/{self.launch} {self.arch} {build}"
+
+
+# A family's launches have few sets of fields, and a server asks for many keys.
+@lru_cache(maxsize=256)
+def _field_names(names: tuple[object, ...]) -> tuple[str, ...]:
+    return tuple(sorted(checked_name(name, "build parameter") for name in names))
+
+
+def _check_scalar(name: str, value: object) -> None:
+    if isinstance(value, (bool, str)):
+        return
+    if isinstance(value, int):
+        if not -_RANGE <= value < _RANGE:
+            raise InvalidValue(f"build parameter {name} does not fit in 64 bits")
+    elif not isinstance(value, float):
+        raise InvalidValue(f"build parameter {name} = {value!r} is not a scalar")
+    elif not math.isfinite(value):
+        raise InvalidValue(f"build parameter {name} = {value!r} is not finite")
 
 
 def _text(value: Scalar) -> str:

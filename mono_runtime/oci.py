@@ -6,25 +6,27 @@ the inputs and the code objects. A reader opens nothing for writing and takes no
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import stat
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
-from mono_runtime.artefact import Artefact
-from mono_runtime.canonical import Json, checked_digest, digest_of
+from mono_runtime.artefact import Artefact, CodeObject
+from mono_runtime.canonical import Json, checked_count, checked_digest, digest_of, json_value
 from mono_runtime.errors import (
     InvalidValue,
     StoreDamaged,
+    StoreDiffers,
     StoreFormat,
     StoreMissing,
-    StorePermission,
-    StoreUnsafe,
 )
-from mono_runtime.index import Index
+from mono_runtime.files import REBUILD, open_error, read_regular
+from mono_runtime.fragments import FragmentReader
+from mono_runtime.index import Index, IndexEntry
 from mono_runtime.inputs import Inputs
+from mono_runtime.safety import Trust, store_directories, trust_for
+
+T = TypeVar("T")
 
 LAYOUT_FILE = "oci-layout"
 LAYOUT_VERSION = "1.0.0"
@@ -38,7 +40,11 @@ INDEX_TYPE = "application/vnd.mono-build.index.v1+json"
 ARTEFACT_TYPE = "application/vnd.mono-build.artefact.v1+json"
 INPUTS_TYPE = "application/vnd.mono-build.inputs.v1+json"
 CODE_OBJECT_TYPE = "application/vnd.mono-build.code-object.v1+elf"
-REBUILD = "rebuild the store with mono-build, or copy it again from where it was built"
+_OTHER_FORMAT = "use the mono-build release that wrote the store, or rebuild the store"
+# Bytes of the layout's two small files, some hundred each.
+_SMALL = 1 << 20
+# How often a reader starts anew because builders replaced what it was reading.
+_ATTEMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,52 +61,39 @@ class Descriptor:
     @staticmethod
     def from_json(value: Json, where: str) -> Descriptor:
         """The descriptor in ``value``; a digest that could be a path is refused."""
-        if not isinstance(value, dict) or not isinstance(value.get("size"), int):
+        if not isinstance(value, dict) or not isinstance(value.get("mediaType"), str):
             raise InvalidValue(f"not a descriptor: {value!r}", where=where)
+        digest = checked_digest(value.get("digest"), where)
         return Descriptor(
-            str(value.get("mediaType")), checked_digest(value.get("digest"), where), value["size"]
+            value["mediaType"], digest, checked_count(value.get("size"), f"the size of {digest}")
         )
+
+
+def blob_name(digest: str) -> str:
+    """The path of a blob inside its store; the digest is validated first."""
+    return f"{BLOBS}/{checked_digest(digest, 'store').removeprefix('sha256:')}"
 
 
 def blob_path(store: Path, digest: str) -> Path:
     """Where ``store`` keeps the blob of this digest; the digest is validated first."""
-    return store / BLOBS / checked_digest(digest, str(store)).removeprefix("sha256:")
+    return store / blob_name(digest)
 
 
-def read_regular(path: Path) -> bytes:
-    """The bytes of a regular file. Links are refused, and each failure has its own error."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise _open_error(error, path) from error
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise StoreUnsafe("not a regular file", where=str(path), fix=REBUILD)
-        return file.read()
+def read_blob(
+    store: Path | str, digest: str, *, size: int | None = None, trust: Trust | None = None
+) -> bytes:
+    """The blob's bytes, if they have this digest; else `StoreDamaged` with both digests.
 
-
-def _open_error(error: OSError, path: Path) -> Exception:
-    if error.errno in (errno.EACCES, errno.EPERM):
-        fix = "give this user read permission (a store is built with modes 0644 and 0755)"
-        return StorePermission(
-            "no permission to read a file of the store", where=str(path), fix=fix
-        )
-    if error.errno == errno.ELOOP:
-        return StoreUnsafe("a link where a file belongs", where=str(path), fix=REBUILD)
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return StoreMissing("no such file in the store", where=str(path), fix=REBUILD)
-    return StoreDamaged(f"cannot read: {error.strerror}", where=str(path), fix=REBUILD)
-
-
-def read_blob(store: Path, digest: str) -> bytes:
-    """The blob's bytes, if they have this digest; else `StoreDamaged` with both digests."""
-    path = blob_path(store, digest)
-    data = read_regular(path)
+    Args:
+        size, trust: as for `read_regular`.
+    """
+    path = f"{store}/{blob_name(digest)}"
+    data = read_regular(path, size=size, trust=trust)
     found = digest_of(data)
     if found != digest:
         raise StoreDamaged(
             f"the content is not what its name says: expected {digest}, found {found}",
-            where=str(path),
+            where=path,
             fix=REBUILD,
         )
     return data
@@ -108,10 +101,23 @@ def read_blob(store: Path, digest: str) -> bytes:
 
 def parse_json(data: bytes, where: str) -> Json:
     """``data`` as JSON; `StoreDamaged` when it is none."""
+    return _decoded(json_value, data, where)
+
+
+def _decoded(decode: Callable[[str], Json], data: bytes, where: str) -> Json:
     try:
-        return json.loads(data)
+        return decode(data.decode())
     except (ValueError, RecursionError) as error:
         raise StoreDamaged(f"not JSON: {error}", where=where, fix=REBUILD) from error
+
+
+def contradictions(entry: IndexEntry, artefact: Artefact) -> list[tuple[str, str, str]]:
+    """Where an index entry and its artefact differ: (what, the entry's, the artefact's)."""
+    pairs = [
+        ("IR", entry.ir, artefact.ir),
+        ("architecture", entry.key.arch, artefact.arch),
+    ]
+    return [(what, a, b) for what, a, b in pairs if a != b]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,96 +126,204 @@ class StoreReader:
 
     Attributes:
         path: the store's directory.
-        manifest: digest of the manifest that ``index.json`` names.
-        layers: every blob the manifest refers to, the index aside.
+        manifest: digest of the manifest that ``index.json`` names; None when the index was opened by
+            its own digest.
+        layers: every blob the manifest refers to, the index aside; empty without a manifest.
         index: what the store holds.
         index_digest: the digest a server may pin.
+        trust: whose files are believed; None when everybody's are, because a digest was pinned or
+            because nobody could write, or because the caller did not ask for safety.
     """
 
     path: Path
-    manifest: str
+    manifest: str | None
     layers: tuple[Descriptor, ...]
     index: Index
     index_digest: str
+    trust: Trust | None = None
+    _fragments: FragmentReader = field(default_factory=FragmentReader, compare=False, repr=False)
 
     @staticmethod
-    def open(path: Path) -> StoreReader:
-        """Open ``path``; each way a store can be unusable raises its own `StoreError`."""
-        _check_layout(path)
-        try:
-            return _open_once(path)
-        except StoreMissing:
-            # A builder may have replaced the index, and cleaned up, between two of our reads.
-            return _open_once(path)
+    def open(path: Path, *, safe: bool = False) -> StoreReader:
+        """Open what is published in ``path``; each way a store can be unusable has its own `StoreError`.
 
-    def blob(self, digest: str) -> bytes:
-        """The verified bytes of a blob."""
-        return read_blob(self.path, digest)
+        Args:
+            safe: refuse a store that another user could have altered (see `mono_runtime.safety`).
+        """
+        trust = _check_layout(path, safe)
+        listing = _read_listing(path, trust)
+        for _ in range(_ATTEMPTS):
+            try:
+                return _open_listing(path, listing, trust)
+            except StoreMissing:
+                # A builder may have replaced the index, and cleaned up, between two of our reads.
+                before, listing = listing, _read_listing(path, trust)
+                if listing == before:
+                    raise
+        return _open_listing(path, listing, trust)
+
+    @staticmethod
+    def pinned(path: Path, index_digest: str) -> StoreReader:
+        """Open the index of this digest in ``path``, be it the published one or an earlier one.
+
+        Owners and modes are not looked at, since every byte follows from the digest.
+
+        Raises:
+            StoreDiffers: the store has no such index.
+        """
+        _check_layout(path, safe=False)
+        try:
+            data = read_blob(path, index_digest)
+        except StoreMissing as error:
+            published = StoreReader.open(path)
+            if published.index_digest == index_digest:
+                return published
+            raise StoreDiffers(
+                "the store is not the pinned one:"
+                f" expected index {index_digest}, found {published.index_digest}",
+                where=str(path),
+                fix="use the store that was meant, or pin the digest that its build printed",
+            ) from error
+        index = _parsed(Index.from_json, data, str(blob_path(path, index_digest)))
+        return StoreReader(path, None, (), index, index_digest)
+
+    def blob(self, digest: str, size: int | None = None) -> bytes:
+        """The verified bytes of a blob, which has ``size`` bytes when that is known."""
+        return read_blob(self.path, digest, size=size, trust=self.trust)
 
     def artefact(self, digest: str) -> Artefact:
         """The artefact blob of this digest."""
-        where = str(blob_path(self.path, digest))
-        return Artefact.from_json(parse_json(self.blob(digest), where))
+        return self._read(Artefact.from_json, digest, self._fragments)
+
+    def artefact_of(self, entry: IndexEntry) -> Artefact:
+        """The artefact of ``entry``; `StoreDamaged` when it is one of something else."""
+        artefact = self.artefact(entry.artefact)
+        require_agreement(entry, artefact, str(self.path))
+        return artefact
+
+    def code(self, code: CodeObject) -> bytes:
+        """The verified bytes of a code object."""
+        return self.blob(code.digest, code.size)
 
     def inputs(self, digest: str) -> Inputs:
         """The inputs blob of this digest."""
-        where = str(blob_path(self.path, digest))
-        return Inputs.from_json(parse_json(self.blob(digest), where))
+        return self._read(Inputs.from_json, digest)
+
+    def _read(
+        self,
+        parse: Callable[[Json], T],
+        digest: str,
+        decode: Callable[[str], Json] = json_value,
+    ) -> T:
+        return _parsed(parse, self.blob(digest), f"{self.path}/{blob_name(digest)}", decode)
 
 
-def _check_layout(path: Path) -> None:
+def _parsed(
+    parse: Callable[[Json], T],
+    data: bytes,
+    where: str,
+    decode: Callable[[str], Json] = json_value,
+) -> T:
+    value = _decoded(decode, data, where)
     try:
-        data = read_regular(path / LAYOUT_FILE)
+        return parse(value)
+    except InvalidValue as error:
+        raise StoreDamaged(error.what, where=where, fix=REBUILD) from error
+    except StoreFormat as error:
+        error.where = where
+        raise
+
+
+def require_agreement(entry: IndexEntry, artefact: Artefact, where: str) -> None:
+    """Raise `StoreDamaged` when ``artefact`` is not of what ``entry`` says."""
+    for what, stated, found in contradictions(entry, artefact):
+        raise StoreDamaged(
+            f"the index says {what} {stated} of {entry.key}, its artefact says {found}",
+            where=where,
+            fix=REBUILD,
+        )
+
+
+def _check_layout(path: Path, safe: bool) -> Trust | None:
+    absent = StoreMissing(
+        "there is no store here",
+        where=str(path),
+        fix="build one with mono-build, or name another with --store or MONO_STORE",
+    )
+    try:
+        directories = store_directories(path)
+        trust = trust_for(directories) if safe else None
+        data = read_regular(path / LAYOUT_FILE, limit=_SMALL, trust=trust)
     except StoreMissing as error:
-        raise StoreMissing(
-            "there is no store here",
-            where=str(path),
-            fix="build one with mono-build, or name another with --store or MONO_STORE",
-        ) from error
+        raise absent from error
+    except OSError as error:
+        located = open_error(error, error.filename or path)
+        raise (absent if isinstance(located, StoreMissing) else located) from error
     version = parse_json(data, str(path / LAYOUT_FILE))
     if not isinstance(version, dict) or version.get("imageLayoutVersion") != LAYOUT_VERSION:
         raise StoreFormat(
-            f"not OCI image layout {LAYOUT_VERSION}: {version!r}", where=str(path / LAYOUT_FILE)
+            f"not OCI image layout {LAYOUT_VERSION}: {version!r}",
+            where=str(path / LAYOUT_FILE),
+            fix=_OTHER_FORMAT,
         )
+    return trust
 
 
-def _check_store_type(kind: object, where: str) -> None:
-    if kind != STORE_TYPE:
-        raise StoreFormat(
-            f"the store has the format {kind!r}; this version reads {STORE_TYPE}",
-            where=where,
-            fix="use the mono-build release that wrote the store, or rebuild the store",
-        )
-
-
-def _open_once(path: Path) -> StoreReader:
-    where = str(path / INDEX_FILE)
+def _read_listing(path: Path, trust: Trust | None) -> bytes:
     try:
-        data = read_regular(path / INDEX_FILE)
+        return read_regular(path / INDEX_FILE, limit=_SMALL, trust=trust)
     except StoreMissing as error:
         raise StoreMissing(
             "nothing has been published in this store yet",
-            where=where,
+            where=str(path / INDEX_FILE),
             fix="wait for the build that fills it, or run mono-build again",
         ) from error
-    listing = parse_json(data, where)
+
+
+def _open_listing(path: Path, data: bytes, trust: Trust | None) -> StoreReader:
+    manifest = _parsed(_manifest_of, data, str(path / INDEX_FILE))
+    where = str(blob_path(path, manifest.digest))
+    body = read_blob(path, manifest.digest, size=manifest.size, trust=trust)
+    config, layers = _parsed(_content_of, body, where)
+    index = read_blob(path, config.digest, size=config.size, trust=trust)
+    where = str(blob_path(path, config.digest))
+    return StoreReader(
+        path,
+        manifest.digest,
+        layers,
+        _parsed(Index.from_json, index, where),
+        config.digest,
+        trust,
+    )
+
+
+def _manifest_of(listing: Json) -> Descriptor:
+    """The one manifest that an ``index.json`` names."""
     manifests = listing.get("manifests") if isinstance(listing, dict) else None
     if not isinstance(manifests, list) or len(manifests) != 1:
-        raise StoreFormat("index.json does not name exactly one manifest", where=where)
-    manifest = Descriptor.from_json(manifests[0], where)
+        raise StoreFormat("index.json does not name exactly one manifest", fix=_OTHER_FORMAT)
+    manifest = Descriptor.from_json(manifests[0], INDEX_FILE)
+    _check_type("manifest", manifest.media_type, OCI_MANIFEST)
     # Optional in a descriptor, and tools that copy layouts leave it out; the manifest has it too.
-    _check_store_type(manifests[0].get("artifactType", STORE_TYPE), where)
-    body = parse_json(read_blob(path, manifest.digest), str(blob_path(path, manifest.digest)))
-    _check_store_type(body.get("artifactType") if isinstance(body, dict) else None, where)
-    if not isinstance(body.get("layers"), list):
-        raise StoreDamaged("not an OCI image manifest", where=where, fix=REBUILD)
-    config = Descriptor.from_json(body.get("config"), where)
-    if config.media_type != INDEX_TYPE:
+    _check_type("store", manifests[0].get("artifactType", STORE_TYPE), STORE_TYPE)
+    return manifest
+
+
+def _content_of(manifest: Json) -> tuple[Descriptor, tuple[Descriptor, ...]]:
+    """A manifest's index, and its layers."""
+    kind = manifest.get("artifactType") if isinstance(manifest, dict) else None
+    _check_type("store", kind, STORE_TYPE)
+    layers = manifest.get("layers")
+    if not isinstance(layers, list):
+        raise InvalidValue("not an OCI image manifest")
+    config = Descriptor.from_json(manifest.get("config"), "manifest")
+    _check_type("index", config.media_type, INDEX_TYPE)
+    return config, tuple([Descriptor.from_json(layer, "manifest") for layer in layers])
+
+
+def _check_type(what: str, found: object, expected: str) -> None:
+    if found != expected:
         raise StoreFormat(
-            f"the index has the format {config.media_type!r}; this version reads {INDEX_TYPE}",
-            where=where,
-            fix="use the mono-build release that wrote the store, or rebuild the store",
+            f"the {what} has the format {found!r}; this version reads {expected}",
+            fix=_OTHER_FORMAT,
         )
-    index = parse_json(read_blob(path, config.digest), str(blob_path(path, config.digest)))
-    layers = tuple(Descriptor.from_json(layer, where) for layer in body["layers"])
-    return StoreReader(path, manifest.digest, layers, Index.from_json(index), config.digest)

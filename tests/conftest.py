@@ -1,4 +1,4 @@
-"""Shared fixtures: the plug-in family of the tests, and directories that are never the user's."""
+"""Shared fixtures: the plug-in family and the stand-in HIP, and directories that are never the user's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 PLUGIN = Path(__file__).parent / "plugin"
-sys.path.insert(0, str(PLUGIN))
+STANDIN_HIP = Path(__file__).parent / "hip"
+sys.path[:0] = [str(PLUGIN), str(STANDIN_HIP)]
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,12 @@ def _own_directories(
     for name in (
         "XDG_CACHE_HOME",
         "MONO_STORE",
+        "MONO_STORE_DIGEST",
+        "MONO_POLICY",
+        "MONO_CHECK",
+        "MONO_HIP_LIBRARY",
+        "HSA_CU_MASK",
+        "ROC_GLOBAL_CU_MASK",
         "ARCH",
         "FLYDSL_GPU_ARCH",
         "HSA_OVERRIDE_GFX_VERSION",

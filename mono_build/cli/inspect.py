@@ -12,15 +12,15 @@ from mono_build.cli.output import Output, named, styled
 from mono_build.disassembly import disassemble
 from mono_build.errors import NotFound, UsageError
 from mono_build.plan import Selection, emptied_by
-from mono_build.residency import workgroups_per_compute_unit
-from mono_build.targets import DEVICES, TARGETS
 from mono_runtime.artefact import Artefact, KernelResources
 from mono_runtime.canonical import Json
 from mono_runtime.expressions import Arg, Const, Expression, Op
 from mono_runtime.index import IndexEntry
 from mono_runtime.inputs import Inputs
 from mono_runtime.launch_plan import Dispatch
+from mono_runtime.occupancy import constant_product, workgroups_per_compute_unit
 from mono_runtime.oci import StoreReader
+from mono_runtime.targets import PRODUCTS, TARGETS
 
 _CANDIDATES = 10
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "sdiv": "/", "udiv": "/", "srem": "%", "urem": "%"}
@@ -110,18 +110,14 @@ def _json(
 
 
 def _residency(artefact: Artefact, kernel: KernelResources) -> Json:
-    blocks = {
-        d.symbol: d.block
-        for d in artefact.plan.dispatches
-        if all(isinstance(b, Const) for b in d.block)
-    }
-    if kernel.symbol not in blocks:
+    dispatch = next((d for d in artefact.plan.dispatches if d.symbol == kernel.symbol), None)
+    if dispatch is None:
         return None
-    threads = 1
-    for size in blocks[kernel.symbol]:
-        threads *= size.value if isinstance(size, Const) else 1
-    each = workgroups_per_compute_unit(TARGETS[artefact.arch], kernel, threads)
-    rooms = {d.name: each * d.compute_units for d in DEVICES.values() if d.arch == artefact.arch}
+    threads, lds = constant_product(dispatch.block), constant_product((dispatch.dynamic_lds,))
+    if threads is None or lds is None:
+        return None
+    each = workgroups_per_compute_unit(TARGETS[artefact.arch], kernel, threads, lds)
+    rooms = {d.name: each * d.compute_units for d in PRODUCTS.values() if d.arch == artefact.arch}
     return {"workgroups_per_compute_unit": each, "resident_workgroups": rooms}
 
 

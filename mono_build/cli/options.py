@@ -12,8 +12,9 @@ from click.shell_completion import CompletionItem
 
 from mono_build.cli.output import Output
 from mono_build.plan import Selection
-from mono_build.store.default import default_store, layered
+from mono_build.store.default import default_store
 from mono_runtime.arch import KNOWN, parse_architecture
+from mono_runtime.layers import layered
 from mono_runtime.oci import StoreReader
 
 F = TypeVar("F", bound=Callable[..., Any])

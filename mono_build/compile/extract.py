@@ -5,9 +5,9 @@ from __future__ import annotations
 from mono_build import elf
 from mono_build.compile.lowered import HostFunction, HostLaunch, HostOperation, LoweredLaunch
 from mono_build.errors import ExtractionError, ObjectMismatch
-from mono_build.targets import Target
 from mono_runtime.expressions import Arg, Const, Expression, Op
 from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan
+from mono_runtime.targets import Target
 
 # MLIR's LLVM dialect, "ICmpPredicate": the enumeration's numbers in order.
 _PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")

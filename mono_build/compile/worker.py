@@ -23,11 +23,12 @@ from mono_build.residency import prove_residency
 from mono_build.store.closure import parse_artefact
 from mono_build.store.locks import KeyLock, Waiting
 from mono_build.store.writer import StoreWriter
-from mono_build.targets import TARGETS, devices_for
+from mono_build.targets import devices_for
 from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import canonical_json, digest_json, digest_of
 from mono_runtime.errors import MonoError
 from mono_runtime.index import IndexEntry
+from mono_runtime.targets import TARGETS
 
 # linux/prctl.h
 _PR_SET_PDEATHSIG = 1

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import canonical_json, digest_of
 from mono_runtime.errors import StoreDamaged
+from mono_runtime.files import REBUILD
 from mono_runtime.index import Index, IndexEntry
 from mono_runtime.inputs import Inputs
 from mono_runtime.oci import (
@@ -16,10 +17,10 @@ from mono_runtime.oci import (
     INPUTS_TYPE,
     OCI_INDEX,
     OCI_MANIFEST,
-    REBUILD,
     STORE_TYPE,
     Descriptor,
     parse_json,
+    require_agreement,
 )
 
 # Gives the verified bytes of a digest, or raises the `MonoError` that says why not.
@@ -63,12 +64,7 @@ def check_entry(read: BlobSource, entry: IndexEntry) -> tuple[Descriptor, ...]:
     """
     artefact = parse_artefact(read(entry.artefact), entry.artefact)
     Inputs.from_json(parse_json(read(artefact.inputs), artefact.inputs))
-    for what, stated, found in contradictions(entry, artefact):
-        raise StoreDamaged(
-            f"the index says {what} {stated}, its artefact says {found}",
-            where=str(entry.key),
-            fix=REBUILD,
-        )
+    require_agreement(entry, artefact, entry.artefact)
     for code in artefact.code_objects:
         size = len(read(code.digest))
         if size != code.size:
@@ -78,15 +74,6 @@ def check_entry(read: BlobSource, entry: IndexEntry) -> tuple[Descriptor, ...]:
                 fix=REBUILD,
             )
     return artefact_layers(read, entry.artefact)
-
-
-def contradictions(entry: IndexEntry, artefact: Artefact) -> list[tuple[str, str, str]]:
-    """Where an index entry and its artefact differ: (what, the entry's, the artefact's)."""
-    pairs = [
-        ("IR", entry.ir, artefact.ir),
-        ("architecture", entry.key.arch, artefact.arch),
-    ]
-    return [(what, a, b) for what, a, b in pairs if a != b]
 
 
 def manifest_data(index: Index, layers: Iterable[Descriptor]) -> bytes:

@@ -1,4 +1,4 @@
-"""Which store a command means when it is given none."""
+"""Where to build when no store is named."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mono_runtime.errors import StoreError
-
-VARIABLE = "MONO_STORE"
-
-
-def layered(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The stores of ``MONO_STORE`` (separated by colons), first hit first; empty when unset."""
-    return tuple(Path(part) for part in environ.get(VARIABLE, "").split(":") if part)
+from mono_runtime.layers import VARIABLE, layered
 
 
 def default_store(environ: Mapping[str, str]) -> Path:
@@ -24,17 +18,6 @@ def default_store(environ: Mapping[str, str]) -> Path:
     """
     writable = [path for path in layered(environ) if _can_write(path)]
     return writable[-1] if writable else _user_store(environ)
-
-
-def resolve_read(environ: Mapping[str, str], explicit: Path | None = None) -> tuple[Path, ...]:
-    """Where to look, first hit first: ``explicit`` alone, else ``MONO_STORE``, else the user's cache.
-
-    Raises:
-        StoreError: as for `default_store`.
-    """
-    if explicit is not None:
-        return (explicit,)
-    return layered(environ) or (_user_store(environ),)
 
 
 def _user_store(environ: Mapping[str, str]) -> Path:

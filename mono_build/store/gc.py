@@ -15,6 +15,7 @@ from mono_build.store.journal import Journal
 from mono_build.store.locks import BuilderPresence
 from mono_runtime.canonical import Json, digest_of
 from mono_runtime.errors import InvalidValue, MonoError, StoreMissing
+from mono_runtime.files import read_regular
 from mono_runtime.index import Index
 from mono_runtime.oci import (
     BLOBS,
@@ -23,7 +24,6 @@ from mono_runtime.oci import (
     StoreReader,
     parse_json,
     read_blob,
-    read_regular,
 )
 
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
@@ -106,7 +106,8 @@ def _report(store: Path, keep: Sequence[str], *, dry_run: bool) -> GcReport:
 
 def _current(store: Path) -> set[str]:
     reader = StoreReader.open(store)
-    return {reader.manifest, reader.index_digest, *(layer.digest for layer in reader.layers)}
+    own = (reader.manifest, reader.index_digest)
+    return {digest for digest in own if digest} | {layer.digest for layer in reader.layers}
 
 
 def _finished(store: Path) -> set[str]:

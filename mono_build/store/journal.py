@@ -11,9 +11,10 @@ from mono_build.store.files import own_directory, replace_file
 from mono_build.store.locks import BUILDER, BY_KEY, JOURNAL, STAGING
 from mono_runtime.canonical import Json, canonical_json, checked_digest
 from mono_runtime.errors import InvalidValue, MonoError
+from mono_runtime.files import read_regular
 from mono_runtime.index import IndexEntry
 from mono_runtime.launch_key import LaunchKey
-from mono_runtime.oci import parse_json, read_regular
+from mono_runtime.oci import parse_json
 
 _SCHEMA = 1
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from mono_build.store.closure import contradictions, parse_artefact
+from mono_build.store.closure import parse_artefact
 from mono_build.store.locks import BUILDER
 from mono_runtime.artefact import Artefact
 from mono_runtime.canonical import Json
@@ -21,6 +21,7 @@ from mono_runtime.errors import (
     StoreMissing,
     StoreUnsafe,
 )
+from mono_runtime.files import read_regular
 from mono_runtime.index import IndexEntry
 from mono_runtime.inputs import Inputs
 from mono_runtime.launch_key import LaunchKey
@@ -33,9 +34,9 @@ from mono_runtime.oci import (
     LAYOUT_FILE,
     Descriptor,
     StoreReader,
+    contradictions,
     parse_json,
     read_blob,
-    read_regular,
 )
 
 # Compares a code object's bytes with the artefact that names it; a line for each contradiction.
@@ -130,6 +131,7 @@ class _Check:
     """One run: what was found so far.
 
     Attributes:
+        manifest: the digest of the published manifest, once the store is open.
         sizes: digest -> bytes of each file in the place of a blob, intact or not.
         intact: digests whose file has the bytes it should have.
         needed: digest -> descriptor, from the index alone.
@@ -140,6 +142,7 @@ class _Check:
     check_object: CheckObject | None
     select: Callable[[LaunchKey], bool] | None = None
     reader: StoreReader | None = None
+    manifest: str = ""
     faults: list[Fault] = field(default_factory=list)
     notices: list[tuple[str, str]] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -151,7 +154,7 @@ class _Check:
         if self._files():
             self._open()
         if self.reader is not None:
-            self._top(self.reader)
+            self._top()
             self._entries()
             if self.select is None:
                 self._layers(self.reader)
@@ -323,20 +326,21 @@ class _Check:
         for problem in problems:
             self.fault(CORRUPT, _file_of(digest), problem)
 
-    def _top(self, reader: StoreReader) -> None:
+    def _top(self) -> None:
         listing = parse_json(read_regular(self.store / INDEX_FILE), INDEX_FILE)
         manifest = Descriptor.from_json(listing["manifests"][0], INDEX_FILE)
-        body = parse_json(read_blob(self.store, reader.manifest), reader.manifest)
-        config = Descriptor.from_json(body["config"], reader.manifest)
+        body = parse_json(read_blob(self.store, manifest.digest), manifest.digest)
+        config = Descriptor.from_json(body["config"], manifest.digest)
+        self.manifest = manifest.digest
         for layer, why in ((manifest, "the manifest"), (config, "the index")):
             self._need(layer, why)
 
     def _layers(self, reader: StoreReader) -> None:
-        manifest = _file_of(reader.manifest)
+        manifest = _file_of(self.manifest)
         named = {layer.digest: layer for layer in reader.layers}
         for layer in reader.layers:
             self._need(layer, "a blob that the manifest names")
-        own = {reader.manifest, reader.index_digest}
+        own = {self.manifest, reader.index_digest}
         for digest in sorted(self.needed.keys() - named.keys() - own):
             self.fault(CORRUPT, manifest, "does not name a blob that the index needs", digest)
         for digest, layer in sorted(named.items()):

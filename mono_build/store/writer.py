@@ -35,6 +35,7 @@ from mono_runtime.errors import (
     StoreFormat,
     StoreMissing,
 )
+from mono_runtime.files import read_regular
 from mono_runtime.index import Index, IndexEntry
 from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import (
@@ -48,7 +49,6 @@ from mono_runtime.oci import (
     blob_path,
     parse_json,
     read_blob,
-    read_regular,
 )
 
 # What may lie in a directory that becomes a store: a killed builder's files, and a fresh volume's.

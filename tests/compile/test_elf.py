@@ -11,10 +11,10 @@ from standin_compiler import elf as make_elf
 
 from mono_build import elf
 from mono_build.errors import ObjectMismatch
-from mono_build.targets import TARGETS
 from mono_runtime.artefact import Artefact
 from mono_runtime.expressions import Arg, Const
 from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan
+from mono_runtime.targets import TARGETS
 
 ZERO = "sha256:" + "0" * 64
 

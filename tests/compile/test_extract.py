@@ -15,9 +15,9 @@ from mono_build.compile.lowered import (
     Signature,
 )
 from mono_build.errors import ExtractionError, ObjectMismatch
-from mono_build.targets import TARGETS
 from mono_runtime.expressions import Arg, Const, Op, evaluate
 from mono_runtime.launch_plan import Argument, KernelArgument, LaunchPlan
+from mono_runtime.targets import TARGETS
 
 # Host arguments: 0 a (i64), 1 n (i32), 2 the stream; values made by operations follow.
 TYPES = ("i64", "i32", "!llvm.ptr")

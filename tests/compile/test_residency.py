@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mono_build.errors import ResidencyError, UsageError
-from mono_build.residency import check_residency, workgroups_per_compute_unit
-from mono_build.targets import TARGETS, devices_for
+from mono_build.residency import check_residency
+from mono_build.targets import devices_for
 from mono_runtime.artefact import KernelResources
 from mono_runtime.expressions import Arg, Const
 from mono_runtime.launch_plan import Dispatch
+from mono_runtime.occupancy import workgroups_per_compute_unit
+from mono_runtime.targets import TARGETS
 
 
 def kernel(vgpr: int = 128, lds: int = 0, agpr: int = 0, most: int = 512) -> KernelResources:

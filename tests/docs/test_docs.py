@@ -20,7 +20,7 @@ from mono_runtime import oci
 
 PAGES = pages()
 PLACEHOLDERS = {"COMMAND", "[OPTIONS]", "..."}
-BENCH = "ci/bench/build_figures.py"
+BENCHES = ("build_figures.py", "runtime_figures.py", "figures/session.py")
 GLOBAL = {"--version", "--help", "-h"}
 NAMES = [p.name for p in PAGES]
 
@@ -36,7 +36,15 @@ def options(name: str) -> set[str]:
 
 
 def test_the_pages_that_the_readme_promises_are_there() -> None:
-    expected = {"architecture", "commands", "families", "figures", "manifests", "troubleshooting"}
+    expected = {
+        "architecture",
+        "commands",
+        "families",
+        "figures",
+        "manifests",
+        "runtime",
+        "troubleshooting",
+    }
     assert {p.stem for p in (ROOT / "docs").glob("*.md")} >= expected
 
 
@@ -81,7 +89,8 @@ def test_every_option_named_in_prose_exists_somewhere(page: Page) -> None:
     named = set(re.findall(r"`(--[a-z][a-z-]*)", page.prose))
     foreign = {"--speculative-config", "--max-num-seqs", "--max-model-len", "--network"}
     foreign |= {"--ignore-requires-python", "--only-binary", "--enforce-eager"}
-    bench = re.findall(r'add_argument\(\s*"(--[a-z]+)"', (ROOT / BENCH).read_text())
+    text = "".join((ROOT / "ci/bench" / bench).read_text() for bench in BENCHES)
+    bench = re.findall(r'add_argument\(\s*"(--[a-z]+)"', text)
     assert named <= known | foreign | set(bench), page.name
 
 
@@ -124,10 +133,10 @@ def test_the_media_types_are_those_of_the_reader() -> None:
 
 
 def test_the_devices_named_are_those_that_residency_is_computed_for() -> None:
-    from mono_build.targets import DEVICES
+    from mono_runtime.targets import PRODUCTS
 
     text = page("docs/architecture.md").section("Residency")
-    for device in DEVICES.values():
+    for device in PRODUCTS.values():
         pattern = rf"{device.name}(?: and \w+)? \({device.compute_units}|and {device.name} \({device.compute_units}"
         assert re.search(pattern, text), device.name
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from store_kit import as_other_user
 
-from mono_build.store.default import default_store, resolve_read
+from mono_build.store.default import default_store
 from mono_runtime.errors import StoreError
 
 
@@ -47,15 +47,6 @@ def test_a_file_is_no_place_to_build_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}])
 def test_without_home_the_error_says_what_to_name(environ: dict[str, str]) -> None:
-    for ask in (default_store, resolve_read):
-        with pytest.raises(StoreError) as caught:
-            ask(environ)
-        assert caught.value.fix == "name a directory with --store DIR or MONO_STORE"
-
-
-def test_reading_looks_into_every_store_in_order() -> None:
-    environ = {"MONO_STORE": "/a:/b::/c", "HOME": "/home/u"}
-    assert resolve_read(environ) == (Path("/a"), Path("/b"), Path("/c"))
-    assert resolve_read(environ, Path("/x")) == (Path("/x"),)
-    assert resolve_read({"HOME": "/h"}) == (Path("/h/.cache/mono-build/store"),)
-    assert resolve_read({}, Path("/x")) == (Path("/x"),)
+    with pytest.raises(StoreError) as caught:
+        default_store(environ)
+    assert caught.value.fix == "name a directory with --store DIR or MONO_STORE"

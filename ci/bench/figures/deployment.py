@@ -9,10 +9,12 @@ from typing import Any
 from figures.bench import Bench, parsed
 from figures.errors import BenchError
 from mono_runtime.launch_key import LaunchKey
+from mono_runtime.oci import StoreReader
 
 STANDARD = ("--arch", "gfx950", "--tp", "4")
-# Two launches at two widths stand for seven widths in a reduced run.
-_REDUCED = ("--launch", "k1", "--rows", "6", "--rows", "48")
+# What stands for the deployment in a reduced run: two widths of K1, or one width of everything.
+TWO_WIDTHS = ("--launch", "k1", "--rows", "6", "--rows", "48")
+ONE_WIDTH = ("--rows", "6")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,16 @@ class DeploymentStore:
     built: dict[str, Any]
 
 
-def deployment_store(bench: Bench) -> DeploymentStore:
-    """Take the store that was given, else build one; `BenchError` unless it is sound and complete."""
-    asked = (*STANDARD, *_REDUCED) if bench.quick else STANDARD
+def deployment_store(
+    bench: Bench, *, current: bool = True, reduced: tuple[str, ...] = TWO_WIDTHS
+) -> DeploymentStore:
+    """Take the store that was given, else build one; `BenchError` unless it is sound and complete.
+
+    Args:
+        current: whether every launch must be what a build would make now, and not only be there.
+        reduced: options that narrow the deployment in a reduced run.
+    """
+    asked = (*STANDARD, *reduced) if bench.quick else STANDARD
     path = bench.store or bench.scratch / "deployment"
     built: dict[str, Any] = {}
     if bench.store is None:
@@ -45,10 +54,15 @@ def deployment_store(bench: Bench) -> DeploymentStore:
     bench.report("verifying the deployment's store")
     bench.answer(bench.mono_build("verify", "--store", str(path), "--json", kernels=""))
     keys = bench.planned(*asked, store=path)
-    stale = sum(k["state"] != "reuse" for k in keys)
-    if stale:
+    held = {entry.key for entry in StoreReader.open(path).index.entries}
+    unfit = [
+        k
+        for k in keys
+        if LaunchKey.from_json(k["key"]) not in held or (current and k["state"] != "reuse")
+    ]
+    if unfit:
         raise BenchError(
-            f"{stale} of {len(keys)} launches are not current in the store",
+            f"{len(unfit)} of {len(keys)} launches are not {'current in' if current else 'in'} the store",
             fix="build them with the same --kernels and tools first, or leave --store out",
         )
     return DeploymentStore(path, asked, tuple(LaunchKey.from_json(k["key"]) for k in keys), built)

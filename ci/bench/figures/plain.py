@@ -67,14 +67,15 @@ class Plain:
         commands, answers = [], []
         for hand, numbers in enumerate(dealt(costs, self.processes)):
             task, answer = work / f"task.{hand}.json", work / f"answer.{hand}.json"
-            task.write_text(json.dumps(self._task({n: keys[n] for n in numbers})))
+            task.write_text(json.dumps(self.task({n: keys[n] for n in numbers})))
             arguments = [sys.executable, str(_SCRIPT), str(task), str(answer)]
             commands.append(Command(arguments, self._environment(cache), work))
             answers.append(answer)
         measured = self.bench.measured(commands)
         return _merged([json.loads(a.read_text()) for a in answers], measured.cpu, measured.wall)
 
-    def _task(self, keys: dict[int, LaunchKey]) -> dict[str, Any]:
+    def task(self, keys: dict[int, LaunchKey]) -> dict[str, Any]:
+        """What a worker is told of ``keys``, by number: how each launcher is made."""
         launches = []
         for number, key in keys.items():
             spec = self.family.spec(key.launch)
