@@ -23,11 +23,12 @@ from mono_build.emulator.launches import (
 from mono_build.emulator.memory import DeviceMemory
 from mono_build.emulator.objects import read_object
 from mono_build.emulator.reports import deadlock_error, fault_error
-from mono_build.residency import workgroups_per_compute_unit
-from mono_build.targets import TARGETS, devices_for
+from mono_build.targets import devices_for
 from mono_runtime.arch import Architecture, parse_architecture
 from mono_runtime.driver import Device, Grid, Submit
 from mono_runtime.errors import DeviceMissing, DriverError
+from mono_runtime.occupancy import workgroups_per_compute_unit
+from mono_runtime.targets import TARGETS
 
 # Wave-instructions between two looks at what other threads want: some tenths of a second.
 _SLICE = 1_000_000

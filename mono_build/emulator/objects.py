@@ -12,8 +12,8 @@ from elftools.elf.sections import SymbolTableSection
 
 from mono_build.elf import parse
 from mono_build.errors import ObjectMismatch
-from mono_build.targets import TARGETS
 from mono_runtime.artefact import KernelResources
+from mono_runtime.targets import TARGETS
 
 # LLVM "User Guide for AMDGPU Backend", "Code Object V3 Kernel Descriptor": byte offsets.
 _DESCRIPTOR = struct.Struct("<IIII q 20x II IHH 4x")
