@@ -10,6 +10,7 @@ struct engine {
     struct engine_options options;
     struct launch *launches; /* in order of submission, unfinished only */
     struct workgroup *groups; /* resident */
+    struct workgroup **last_group; /* where the next one is linked in */
     const struct wave *faulty;
     uint64_t random;
     uint64_t clock;     /* wave-instructions executed in all */
@@ -18,7 +19,52 @@ struct engine {
     uint64_t seen;      /* `progress` when it was last looked at */
     uint64_t still_since; /* `clock` at that moment */
     uint64_t ready_waves; /* of the last round */
+    struct block *spare;  /* memory of workgroups that have ended, all of one size */
 };
+
+/* One workgroup's registers, waves, LDS and scratch are one piece, which the next workgroup takes over:
+ * fresh memory costs more than running a short kernel. */
+struct block {
+    struct block *next;
+    size_t size;
+    uint8_t *memory;
+};
+
+static void drop_spare(struct engine *e)
+{
+    while (e->spare) {
+        struct block *b = e->spare;
+        e->spare = b->next;
+        free(b->memory);
+        free(b);
+    }
+}
+
+static struct block *take_block(struct engine *e, size_t size)
+{
+    struct block *b = e->spare;
+    if (b && b->size == size) {
+        e->spare = b->next;
+        return b;
+    }
+    drop_spare(e);
+    b = malloc(sizeof *b);
+    if (b && (b->memory = aligned_alloc(64, size))) {
+        b->size = size;
+        return b;
+    }
+    free(b);
+    return NULL;
+}
+
+static void give_block(struct engine *e, struct block *b)
+{
+    if (e->spare && e->spare->size != b->size)
+        drop_spare(e);
+    b->next = e->spare;
+    e->spare = b;
+}
+
 
 struct engine *engine_create(const struct engine_options *options)
 {
@@ -26,16 +72,14 @@ struct engine *engine_create(const struct engine_options *options)
     if (!e)
         return NULL;
     e->options = *options;
+    e->last_group = &e->groups;
     e->random = options->seed * 0x9E3779B97F4A7C15ull + 0x2545F4914F6CDD1Dull;
     return e;
 }
 
-static void free_group(struct workgroup *g)
+static void free_group(struct engine *e, struct workgroup *g)
 {
-    free(g->lds);
-    free(g->scratch);
-    free(g->wave);
-    free(g->registers);
+    give_block(e, g->block);
     free(g);
 }
 
@@ -44,8 +88,9 @@ void engine_abort(struct engine *e)
     while (e->groups) {
         struct workgroup *g = e->groups;
         e->groups = g->next;
-        free_group(g);
+        free_group(e, g);
     }
+    e->last_group = &e->groups;
     for (struct launch *l = e->launches; l; l = l->next)
         l->state = LAUNCH_STOPPED;
     e->launches = NULL;
@@ -55,6 +100,7 @@ void engine_abort(struct engine *e)
 void engine_destroy(struct engine *e)
 {
     engine_abort(e);
+    drop_spare(e);
     free(e);
 }
 
@@ -109,7 +155,7 @@ static void start_wave(struct engine *e, struct workgroup *g, struct wave *w, ui
     w->lds = g->lds;
     w->lds_size = l->lds_size;
     w->scratch_size = l->scratch_size;
-    w->scratch = g->scratch ? g->scratch + (size_t)number * LANES * l->scratch_size : NULL;
+    w->scratch = g->scratch + (size_t)number * LANES * l->scratch_size;
     w->sites = l->sites;
     w->memory = l->memory;
     w->progress = &e->progress;
@@ -142,29 +188,35 @@ static void poison(void *to, size_t bytes, uint32_t value)
         words[k] = value;
 }
 
+static size_t rounded(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
 /* One more workgroup of a running launch; 0 when memory is out. */
 static int start_group(struct engine *e, struct launch *l)
 {
     const uint64_t items = (uint64_t)l->block[0] * l->block[1] * l->block[2];
     const uint32_t waves = (uint32_t)((items + LANES - 1) / LANES);
     const size_t registers = (size_t)waves * l->rows * sizeof(row);
-    const size_t scratch = (size_t)waves * LANES * l->scratch_size;
-    const size_t lds = (l->lds_size + 63) & ~63u;
+    const size_t lds = rounded(l->lds_size);
+    const size_t scratch = rounded((size_t)waves * LANES * l->scratch_size);
+    const size_t states = rounded(waves * sizeof(struct wave));
     struct workgroup *g = calloc(1, sizeof *g);
     if (!g)
         return 0;
-    g->registers = aligned_alloc(64, registers);
-    g->wave = aligned_alloc(64, (waves * sizeof *g->wave + 63) & ~(size_t)63);
-    g->lds = lds ? aligned_alloc(64, lds) : NULL;
-    g->scratch = scratch ? aligned_alloc(64, (scratch + 63) & ~(size_t)63) : NULL;
-    if (!g->registers || !g->wave || (lds && !g->lds) || (scratch && !g->scratch)) {
-        free_group(g);
+    g->block = take_block(e, registers + lds + scratch + states);
+    if (!g->block) {
+        free(g);
         return 0;
     }
-    memset(g->wave, 0, waves * sizeof *g->wave);
-    poison(g->registers, registers, e->options.poison);
-    poison(g->lds, lds, e->options.poison);
-    poison(g->scratch, scratch, e->options.poison);
+    uint8_t *memory = g->block->memory;
+    poison(memory, registers + lds + scratch, e->options.poison);
+    g->registers = (row *)memory;
+    g->lds = memory + registers;
+    g->scratch = memory + registers + lds;
+    g->wave = (struct wave *)(memory + registers + lds + scratch);
+    memset(g->wave, 0, states);
     const uint64_t number = l->next_group++;
     g->launch = l;
     g->id[0] = (uint32_t)(number % l->grid[0]);
@@ -173,10 +225,8 @@ static int start_group(struct engine *e, struct launch *l)
     g->waves = waves;
     for (uint32_t k = 0; k < waves; k++)
         start_wave(e, g, &g->wave[k], k);
-    struct workgroup **end = &e->groups;
-    while (*end)
-        end = &(*end)->next;
-    *end = g;
+    *e->last_group = g;
+    e->last_group = &g->next;
     l->live_groups++;
     e->progress++;
     return 1;
@@ -222,7 +272,9 @@ static void end_group(struct engine *e, struct workgroup *g)
     while (*link != g)
         link = &(*link)->next;
     *link = g->next;
-    free_group(g);
+    if (e->last_group == &g->next)
+        e->last_group = link;
+    free_group(e, g);
     l->live_groups--;
     l->ended_groups++;
     if (l->ended_groups == total_groups(l))

@@ -162,8 +162,57 @@ static uint32_t count_lanes(const uint32_t *on)
     return lanes;
 }
 
+typedef uint32_t four __attribute__((vector_size(16)));
+
+/* Words of 64 lanes into rows. Four lanes at a time are loaded whole and turned; pieces of 16 bytes all
+ * the way, because a wider load from what narrower stores have just written would stall. */
+INLINE void gather_words(int words, uint32_t *d, const uint64_t *from, const uint32_t *on)
+{
+    for (int i = 0; i < LANES; i += 4) {
+        four lane[4], column[4];
+        for (int k = 0; k < 4; k++) {
+            lane[k] = (four){0};
+            memcpy(&lane[k], (const void *)(uintptr_t)from[i + k], 4 * (size_t)words);
+        }
+        const four low01 = __builtin_shufflevector(lane[0], lane[1], 0, 4, 1, 5);
+        const four low23 = __builtin_shufflevector(lane[2], lane[3], 0, 4, 1, 5);
+        const four high01 = __builtin_shufflevector(lane[0], lane[1], 2, 6, 3, 7);
+        const four high23 = __builtin_shufflevector(lane[2], lane[3], 2, 6, 3, 7);
+        column[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+        column[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+        column[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+        column[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+        four taken;
+        memcpy(&taken, &on[i], sizeof taken);
+        for (int k = 0; k < words; k++) {
+            four old;
+            memcpy(&old, &d[k * LANES + i], sizeof old);
+            column[k] = (column[k] & taken) | (old & ~taken);
+            memcpy(&d[k * LANES + i], &column[k], sizeof column[k]);
+        }
+    }
+}
+
+static void load_words(int words, uint32_t *d, const uint64_t *address, const uint32_t *on)
+{
+    static const uint32_t nothing[4];
+    uint64_t from[LANES];
+    /* Lanes that are off read zeros, which are then not taken. */
+    EACH from[i] = on[i] ? address[i] : (uint64_t)(uintptr_t)nothing;
+    switch (words) {
+    case 1: gather_words(1, d, from, on); break;
+    case 2: gather_words(2, d, from, on); break;
+    case 3: gather_words(3, d, from, on); break;
+    default: gather_words(4, d, from, on);
+    }
+}
+
 static void load_global_lanes(enum width width, uint32_t *d, const uint64_t *address, const uint32_t *on)
 {
+    if (width >= WIDTH_1) {
+        load_words((int)(width - WIDTH_1) + 1, d, address, on);
+        return;
+    }
     WIDTHS(for (int i = 0; i < LANES; i++)
                if (on[i])
                    load_lane(fixed, d + i, (const uint8_t *)(uintptr_t)address[i]))

@@ -119,6 +119,7 @@ struct workgroup {
     uint8_t *scratch;
     struct wave *wave; /* array */
     row *registers;
+    struct block *block; /* the memory of all these */
     struct workgroup *next;
 };
 
