@@ -12,8 +12,11 @@ from torch import Tensor
 from mono_build.emulator.cases.case import Address, Buffer, Call, Case
 from mono_build.emulator.cases.compare import Comparison
 from mono_runtime.driver import Driver, Submit
+from mono_runtime.errors import ArgumentMismatch, LaunchMissing
 from mono_runtime.expressions import Expression, evaluate
+from mono_runtime.launch_key import LaunchKey
 from mono_runtime.launch_plan import Dispatch, LaunchPlan
+from mono_runtime.oci import StoreReader
 
 # A call's launch plan and the bytes of its code objects by digest.
 Find = Callable[[Call], tuple[LaunchPlan, Mapping[str, bytes]]]
@@ -90,12 +93,36 @@ class CaseMemory:
             self._driver.write(rank, start, struct.pack(f"<{len(table)}q", *table))
 
 
+def find_in(reader: StoreReader, case: Case) -> Find:
+    """How a case's calls are found in a store.
+
+    Raises (when it is asked):
+        LaunchMissing: the store does not hold the launch that a call names.
+        StoreDamaged: a blob is not what its digest says.
+    """
+    entries = reader.index.by_key()
+
+    def find(call: Call) -> tuple[LaunchPlan, Mapping[str, bytes]]:
+        key = LaunchKey.of(case.family, call.launch, case.arch, call.build)
+        entry = entries.get(key)
+        if entry is None:
+            raise LaunchMissing(
+                f"the store does not hold {call.launch} of {case.name}",
+                where=str(reader.path),
+                fix="build it, or choose another launch",
+            )
+        artefact = reader.artefact(entry.artefact)
+        return artefact.plan, {c.digest: reader.blob(c.digest) for c in artefact.code_objects}
+
+    return find
+
+
 def run(case: Case, driver: Driver, find: Find) -> list[StepResult]:
     """Run every step of a case and its check.
 
     Raises:
         DriverError: a launch failed (an emulator: a wild access, a deadlock, an unknown instruction).
-        ValueError: a call lacks an argument of its launch plan, or has one too many.
+        ArgumentMismatch: a call lacks an argument of its launch plan, or has one too many.
     """
     memory = CaseMemory(driver, case)
     modules: list[tuple[int, int]] = []
@@ -125,7 +152,10 @@ def _prepare(
     names = [a.name for a in plan.arguments]
     if set(names) != set(call.arguments):
         wrong = sorted(set(names) ^ set(call.arguments))
-        raise ValueError(f"{call.launch}: the case and the launch plan differ in arguments {wrong}")
+        raise ArgumentMismatch(
+            f"{call.launch}: the case and the launch plan differ in arguments {wrong}",
+            fix="the case is for other kernels; use the vLLM release that it names",
+        )
     values = {
         name: memory.address(call.rank, v) if isinstance(v, Address) else int(v)
         for name, v in call.arguments.items()

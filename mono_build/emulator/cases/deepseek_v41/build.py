@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from mono_build.emulator.references.deepseek_v41.geometry import Shard, chunk_keys
@@ -23,11 +22,6 @@ class Build:
     swa_width: int = 128
     timeline: bool = False
 
-    @staticmethod
-    def of(key: Mapping[str, int | bool]) -> Build:
-        """From a launch key's build fields."""
-        return Build(**key)  # type: ignore[arg-type]
-
     def key(self) -> dict[str, int | bool]:
         """The launch key's build fields."""
         return asdict(self)
@@ -40,10 +34,18 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A build for an architecture."""
+    """A build for an architecture, and the state that the launches find.
+
+    Attributes:
+        epoch: how many launch pairs ran before; odd ones use the other half of peer memory.
+        stale: the byte that scratch and peer memory hold before. vLLM begins with zeros, and later steps
+            find what earlier ones left; 0x7F is NaN in E4M3 and never a tag.
+    """
 
     build: Build
     arch: str
+    epoch: int = 0
+    stale: int = 0
 
     @property
     def gfx942(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,13 +17,13 @@ from mono_build.emulator.cases.case import (
     Part,
     Step,
     holding,
-    zeros,
 )
 from mono_build.emulator.cases.compare import Comparison, equal
 from mono_build.emulator.cases.deepseek_v41 import packing, regions
-from mono_build.emulator.cases.deepseek_v41.build import Target
+from mono_build.emulator.cases.deepseek_v41.build import Build, Target
 from mono_build.emulator.cases.deepseek_v41.ffn_check import HalfCheck
 from mono_build.emulator.cases.deepseek_v41.inputs import Activations, activations
+from mono_build.emulator.cases.deepseek_v41.k1 import common_buffers
 from mono_build.emulator.cases.deepseek_v41.rng import Random
 from mono_build.emulator.cases.deepseek_v41.weights import LayerWeights
 from mono_build.emulator.references.bounded import Bounded, exact
@@ -52,8 +53,7 @@ def case(target: Target, seed: int) -> Case:
                 "post_mid": holding(given.post),
                 "comb_mid": holding(given.comb),
                 "pre_mid": holding(given.pre),
-                "scratch": zeros(regions.scratch_bytes(scratch_of_ffn(target))),
-                "epoch": zeros(4 * regions.EPOCH_WORDS),
+                **common_buffers(scratch_of_ffn(target)),
                 **half_buffers(target, rank, weights, needed),
             }
         )
@@ -64,7 +64,7 @@ def case(target: Target, seed: int) -> Case:
         pushed = [
             equal(
                 f"attention's part of rank {source}, at rank {rank}",
-                check.of(memory, rank).pushed(0, tokens)[source].view(torch.int16),
+                check.of(memory, rank).attention_parts()[source].view(torch.int16),
                 parts[source].view(torch.int16),
             )
             for rank in range(tp)
@@ -85,7 +85,7 @@ def case(target: Target, seed: int) -> Case:
 def scratch_of_ffn(target: Target) -> Target:
     """Whose layout an FFN launch's scratch has: always that of the target's routing, also for a draft."""
     b = target.build
-    return Target(type(b)(b.tokens, b.tp), target.arch)
+    return replace(target, build=Build(b.tokens, b.tp))
 
 
 def partial_output(tokens: int, tp: int, random: Random) -> Tensor:
@@ -146,7 +146,7 @@ def half_buffers(
         "comb_out": Buffer(tokens * STREAMS * STREAMS * 4, fill=0xFF),
         "pre_out": Buffer(tokens * STREAMS * 4, fill=0xFF),
         "out": Buffer(tokens * HIDDEN * 2, fill=0xFF),
-        "peer": Buffer(2 * regions.peer_half(tp), fill=0, uncached=True),
+        "peer": Buffer(2 * regions.peer_half(tp), fill=target.stale, uncached=True),
         "peers": Buffer(8 * tp, table=tuple(Address("peer", rank=r) for r in range(tp))),
     }
 

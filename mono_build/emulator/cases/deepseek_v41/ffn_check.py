@@ -103,7 +103,7 @@ class HalfCheck:
     def _before_experts(self, m: RankMemory, given: Activations) -> list[Comparison]:
         t, of = self._tokens, f"rank {m.rank}"
         mine = self._weights.seam("ffn")
-        x = attention.reduce_ranks([exact(p) for p in m.pushed(0, t)])
+        x = attention.reduce_ranks([exact(p) for p in m.attention_parts()])
         names = ("res_out", "post_out", "comb_out", "pre_out")
         comparisons = seam_checks(m, "ffn", names, given, x, mine.mix)
         normed = m.plain("normed", "bf16", t, HIDDEN)
@@ -212,8 +212,7 @@ class HalfCheck:
             stack([experts.add_up([parts[i, j] for j in range(k)], joint[i]) for i in range(t)], 0)
             for parts, joint in ((near, shared), (far, shared_whole))
         ]
-        offset = regions.ffn_offset(self._target)
-        pushed = ranks[0].pushed(offset, t)[m.rank]
+        pushed = ranks[0].expert_parts()[m.rank]
         comparisons.append(compare(f"experts' part, {of}", pushed, sums[0], "bf16"))
         return comparisons + of_shared, sums[1]
 
@@ -259,14 +258,15 @@ class HalfCheck:
 
     def _after_experts(self, m: RankMemory, ranks: list[RankMemory]) -> list[Comparison]:
         t, of = self._tokens, f"rank {m.rank}"
-        offset = regions.ffn_offset(self._target)
-        pushed = m.pushed(offset, t)
+        pushed = m.expert_parts()
         want = attention.reduce_ranks([exact(p) for p in pushed])
-        first = ranks[0].pushed(offset, t)
+        first = ranks[0].expert_parts()
         return [
             equal(f"experts' parts, at {of}", pushed.view(torch.int16), first.view(torch.int16)),
             compare(f"output, {of}", m.buffer("out", "bf16", t, HIDDEN), want, "bf16"),
-            equal(f"epoch, {of}", m.buffer("epoch", "i32", 1), torch.ones(1)),
+            equal(
+                f"epoch, {of}", m.buffer("epoch", "i32", 1), torch.tensor([self._target.epoch + 1])
+            ),
         ]
 
     def _whole(

@@ -75,10 +75,12 @@ def case(target: Target, seed: int, *, padding: bool = True) -> Case:
 
 
 def common_buffers(target: Target) -> dict[str, Buffer]:
-    """What all launches of a rank share: scratch and the epoch, both zero as vLLM allocates them."""
+    """What all launches of a rank share: scratch, and the epoch with its marks and counters."""
+    words = torch.zeros(regions.EPOCH_WORDS, dtype=torch.int32)
+    words[0] = target.epoch
     return {
-        "scratch": zeros(regions.scratch_bytes(target)),
-        "epoch": zeros(4 * regions.EPOCH_WORDS),
+        "scratch": Buffer(regions.scratch_bytes(target), fill=target.stale),
+        "epoch": holding(words),
         "dummy": zeros(16),
     }
 

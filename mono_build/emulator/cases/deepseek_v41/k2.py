@@ -219,7 +219,7 @@ class _BackCheck:
     inputs: Inputs
 
     def __call__(self, memory: Memory) -> list[Comparison]:
-        tp, t = self.target.build.tp, self.target.build.tokens
+        tp = self.target.build.tp
         half = HalfCheck(self.target, self.target, self.weights)
         ranks = [half.of(memory, r) for r in range(tp)]
         comparisons: list[Comparison] = []
@@ -227,7 +227,7 @@ class _BackCheck:
             if _lists_keys(self.target):
                 comparisons += k1.key_checks(m, self.target, self.inputs)
             comparisons += self._stages(m, ranks)
-            pushed, first = m.pushed(0, t), ranks[0].pushed(0, t)
+            pushed, first = m.attention_parts(), ranks[0].attention_parts()
             comparisons.append(
                 equal(
                     f"attention's parts, at rank {m.rank}",
@@ -267,7 +267,7 @@ class _BackCheck:
             compare(f"output of wo_a, {of}, in MXFP8", x8b, low.values, "E4M3", steps)
         )
         part = attention.project(weights.wo_b, exact(x8b))
-        pushed = ranks[0].pushed(0, b.tokens)[m.rank]
+        pushed = ranks[0].attention_parts()[m.rank]
         return [*comparisons, compare(f"attention's part, {of}", pushed, part, "bf16")]
 
     def _chunks(self, m: RankMemory, sink: Tensor) -> tuple[list[Comparison], list[Bounded]]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from mono_build.emulator.cases.case import Memory
 from mono_build.emulator.cases.deepseek_v41 import regions
 from mono_build.emulator.cases.deepseek_v41.build import Target
+from mono_build.emulator.references.deepseek_v41.geometry import HIDDEN
 from mono_build.emulator.references.formats import GROUP, decode_e4m3, scale
 
 _DTYPES = {"bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32}
@@ -39,10 +40,13 @@ class RankMemory:
         """The values of a scratch region of pairs; for bf16 a pair holds two."""
         return self._pairs("scratch", self._layout[region][0], form, shape)
 
-    def pushed(self, offset: int, tokens: int) -> Tensor:
-        """The ranks' partials in this rank's peer memory: [tp, tokens, 5120] bfloat16."""
-        shape = (self._target.build.tp, tokens, 5120)
-        return self._pairs("peer", offset, "bf16", shape)
+    def attention_parts(self) -> Tensor:
+        """The ranks' attention partials in this rank's peer memory: [tp, T, 5120] bfloat16."""
+        return self._pushed(regions.attention_offset(self._target))
+
+    def expert_parts(self) -> Tensor:
+        """The ranks' experts' partials in this rank's peer memory: [tp, T, 5120] bfloat16."""
+        return self._pushed(regions.ffn_offset(self._target))
 
     def e4m3(self, data: Tensor, codes: Tensor) -> Tensor:
         """MXFP8 bytes [..., K] under scale codes [..., K / 32], as values in float64."""
@@ -54,6 +58,10 @@ class RankMemory:
         data = self.plain(region, "i32", tokens, width // 4).view(torch.uint8)
         scales = self.plain(codes, "i32", tokens, width // GROUP)
         return self.e4m3(data, scales), scales
+
+    def _pushed(self, offset: int) -> Tensor:
+        b = self._target.build
+        return self._pairs("peer", offset, "bf16", (b.tp, b.tokens, HIDDEN))
 
     def _pairs(self, buffer: str, offset: int, form: str, shape: tuple[int, ...]) -> Tensor:
         count = torch.Size(shape).numel() // (2 if form == "bf16" else 1)

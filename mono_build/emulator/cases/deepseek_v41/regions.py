@@ -68,9 +68,14 @@ def peer_half(tp: int) -> int:
     return 2 * pushed_bytes(MAX_TOKENS, tp)
 
 
+def attention_offset(target: Target) -> int:
+    """Where the attention's partials lie in peer memory."""
+    return target.epoch % 2 * peer_half(target.build.tp)
+
+
 def ffn_offset(target: Target) -> int:
-    """Where the experts' partials lie in a half: behind the attention's, as this width lays them out."""
-    return pushed_bytes(target.build.tokens, target.build.tp)
+    """Where the experts' partials lie: behind the attention's, as this width lays them out."""
+    return attention_offset(target) + pushed_bytes(target.build.tokens, target.build.tp)
 
 
 def max_slots(target: Target) -> int:
