@@ -33,6 +33,8 @@ from mono_runtime.targets import TARGETS
 # Wave-instructions between two looks at what other threads want: some tenths of a second.
 _SLICE = 1_000_000
 _PACKET = 64
+# HIP gives the handles 0, 1 and 2 to the default streams of whichever device is current.
+_FIRST_HANDLE = 3
 
 
 @dataclass
@@ -86,7 +88,7 @@ class EmulatedDriver:
         self._running: list[Launch] = []
         self._last: dict[tuple[int, int], Launch] = {}
         self._records: list[LaunchRecord] = []
-        self._numbers = count(1)
+        self._numbers = count(_FIRST_HANDLE)
         self._lock = threading.RLock()
         self._waiting = 0
         self._wait = wait

@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
 
 from mono_build.emulator.engine import MapStruct, RangeStruct
@@ -15,6 +16,10 @@ from mono_runtime.errors import DriverError
 # Address space around each allocation, so that a small overrun never meets a neighbour. It costs nothing.
 _GAP = 1 << 20
 _PAGE = mmap.PAGESIZE
+# How many released allocations keep their addresses (not their memory).
+_KEPT = 64
+# Released allocations whose addresses stay unused, so that a late access to one is seen. Their memory is given back.
+_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,11 @@ class DeviceMemory:
     """All allocations of all emulated devices of this process; the caller locks."""
 
     _held: dict[int, _Held] = field(default_factory=dict)
+    _freed: deque[_Held] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _map: MapStruct = field(default_factory=MapStruct)
     _ranges: object = None
     _is_current: bool = False
+    _released: deque[mmap.mmap] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def allocate(
         self, device: int, size: int, what: str = "allocation", *, is_shared: bool = False
@@ -84,9 +91,14 @@ class DeviceMemory:
             raise DriverError(f"no allocation begins at 0x{address:x}")
         self._is_current = False
         held.exporter = None
-        held.mapping.close()
         if held.file is not None:
+            held.mapping.close()
             os.close(held.file)
+        elif held.allocation.device >= 0:
+            held.mapping.madvise(mmap.MADV_DONTNEED)
+            self._released.append(held.mapping)
+        else:
+            held.mapping.close()
 
     def owner(self, address: int) -> Allocation | None:
         """The allocation that begins at ``address``."""
