@@ -79,6 +79,18 @@ class CountersStruct(ctypes.Structure):
     )
 
 
+class SegmentCountsStruct(ctypes.Structure):
+    """`struct segment_counts` of wave.h."""
+
+    _fields_ = (
+        ("executions", _U64),
+        ("global_read", _U64),
+        ("global_written", _U64),
+        ("lds_read", _U64),
+        ("lds_written", _U64),
+    )
+
+
 class LaunchStruct(ctypes.Structure):
     """`struct launch` of wave.h."""
 

@@ -6,7 +6,13 @@ import ctypes
 from dataclasses import dataclass, field
 
 from mono_build.emulator.code import LoadedCode
-from mono_build.emulator.engine import NONE, LaunchState, LaunchStruct, RangeStruct
+from mono_build.emulator.engine import (
+    NONE,
+    LaunchState,
+    LaunchStruct,
+    RangeStruct,
+    SegmentCountsStruct,
+)
 from mono_build.emulator.objects import Kernel
 
 
@@ -29,11 +35,22 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that one segment of the code moved in all its executions on all waves, of active lanes."""
+
+    global_read: int
+    global_written: int
+    lds_read: int
+    lds_written: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchRecord:
     """What one finished launch did.
 
     Attributes:
         counts: how often each segment of the code was entered.
+        traffic: what each segment moved.
         instructions: wave-instructions in all.
         global_read, global_written, lds_read, lds_written: bytes, of active lanes.
         sleeps: ``s_sleep`` executed: mostly polls that found nothing.
@@ -45,6 +62,7 @@ class LaunchRecord:
     block: tuple[int, int, int]
     code: LoadedCode
     counts: tuple[int, ...]
+    traffic: tuple[Traffic, ...]
     instructions: int
     global_read: int
     global_written: int
@@ -62,7 +80,7 @@ class Launch:
     device: int
     stream: int
     struct: LaunchStruct
-    counts: ctypes.Array[ctypes.c_uint64]
+    counts: ctypes.Array[SegmentCountsStruct]
     sites: ctypes.Array[RangeStruct]
     kernargs: int
     failure: Exception | None = None
@@ -92,7 +110,11 @@ class Launch:
             grid=tuple(self.struct.grid),
             block=tuple(self.struct.block),
             code=self.module.code,
-            counts=tuple(self.counts),
+            counts=tuple(c.executions for c in self.counts),
+            traffic=tuple(
+                Traffic(c.global_read, c.global_written, c.lds_read, c.lds_written)
+                for c in self.counts
+            ),
             instructions=counters.instructions,
             global_read=counters.global_read,
             global_written=counters.global_written,
@@ -117,7 +139,7 @@ def make_launch(
 ) -> Launch:
     """A launch whose arguments lie at ``kernargs``; ``capacity`` workgroups run at once."""
     kernel, code = function.kernel, module.code
-    counts = (ctypes.c_uint64 * len(code.flow.segments))()
+    counts = (SegmentCountsStruct * len(code.flow.segments))()
     sites = (RangeStruct * max(1, code.sites))()
     register, word, count = kernel.preload
     struct = LaunchStruct(

@@ -297,13 +297,20 @@ static uint64_t run_wave(struct engine *e, struct wave *w, uint64_t quantum)
 {
     const segment *segments = w->launch->code->segments;
     const uint32_t *lengths = w->launch->code->lengths;
-    uint64_t *counts = w->launch->counts;
+    struct segment_counts *counts = w->launch->counts;
+    const struct counters *total = &w->launch->counters;
     uint64_t executed = 0;
     uint32_t at = w->segment;
     do {
-        counts[at]++;
+        struct segment_counts *mine = &counts[at];
+        const struct counters before = *total;
         executed += lengths[at];
         const uint32_t answer = segments[at](w);
+        mine->executions++;
+        mine->global_read += total->global_read - before.global_read;
+        mine->global_written += total->global_written - before.global_written;
+        mine->lds_read += total->lds_read - before.lds_read;
+        mine->lds_written += total->lds_written - before.lds_written;
         at = answer & ~STOP_MASK;
         if (!(answer & STOP_MASK))
             continue;

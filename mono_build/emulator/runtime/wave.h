@@ -74,6 +74,15 @@ struct counters {
     uint64_t turns;
 };
 
+/* What one segment of the code did in all its executions. */
+struct segment_counts {
+    uint64_t executions;
+    uint64_t global_read; /* bytes, as in `struct counters` */
+    uint64_t global_written;
+    uint64_t lds_read;
+    uint64_t lds_written;
+};
+
 struct launch {
     /* Filled by the driver. */
     const struct kernel_code *code;
@@ -98,7 +107,7 @@ struct launch {
     uint32_t device;
     uint32_t capacity;    /* workgroups that the device holds at once */
     uint32_t mode;        /* MODE at the start: rounding, denormals */
-    uint64_t *counts;     /* executions, by segment */
+    struct segment_counts *counts; /* by segment */
     struct range *sites;  /* the last allocation that each access site met */
     /* Kept by the scheduler. */
     struct counters counters;
