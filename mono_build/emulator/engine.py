@@ -158,8 +158,8 @@ class Schedule:
 
     Attributes:
         quantum: wave-instructions a turn (a turn ends behind the segment that reaches it).
-        seed: None: in order, the same turns for all; else a random order, random turns of up to
-            ``quantum`` and now and then a wave that is left out or gets far ahead.
+        seed: None: in order, the same turns for all; else random turns of up to ``quantum``, now and
+            then a longer one, and waves that stand still for a while.
         patience: instructions a waiting wave may take in which nothing in memory changes and no wave
             ends, before nobody is taken to move.
         poison: what registers and LDS hold at the start.

@@ -16,6 +16,7 @@ from mono_runtime.errors import DriverError
 # Address space around each allocation, so that a small overrun never meets a neighbour. It costs nothing.
 _GAP = 1 << 20
 _PAGE = mmap.PAGESIZE
+_IMPORTED = "imported allocation"
 # How many released allocations keep their addresses (not their memory).
 _KEPT = 64
 # Released allocations whose addresses stay unused, so that a late access to one is seen. Their memory is given back.
@@ -92,10 +93,12 @@ class DeviceMemory:
         self._is_current = False
         held.exporter = None
         if held.file is not None:
-            held.mapping.close()
             os.close(held.file)
-        elif held.allocation.device >= 0:
-            held.mapping.madvise(mmap.MADV_DONTNEED)
+        if held.allocation.device >= 0:
+            # Another process's memory is left as it is; this one's own is given back.
+            is_own = held.allocation.what != _IMPORTED
+            give_back = mmap.MADV_DONTNEED if held.file is None else mmap.MADV_REMOVE
+            held.mapping.madvise(give_back if is_own else mmap.MADV_DONTNEED)
             self._released.append(held.mapping)
         else:
             held.mapping.close()
@@ -189,7 +192,7 @@ class DeviceMemory:
             mapping = mmap.mmap(opened, -(-size // _PAGE) * _PAGE + 2 * _GAP)
         except (OSError, ValueError) as error:
             raise DriverError(f"cannot map the memory of process {pid}: {error}") from error
-        return self._hold(device, size, "imported allocation", mapping, opened)
+        return self._hold(device, size, _IMPORTED, mapping, opened)
 
     def release(self, address: int) -> None:
         """Undo `import_`."""
@@ -201,7 +204,7 @@ class DeviceMemory:
 
     def has_imports(self) -> bool:
         """Whether other processes' memory is mapped here."""
-        return any(h.allocation.what == "imported allocation" for h in self._held.values())
+        return any(h.allocation.what == _IMPORTED for h in self._held.values())
 
 
 def _named(allocation: Allocation) -> str:

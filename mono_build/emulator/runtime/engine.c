@@ -19,6 +19,7 @@ struct engine {
     uint64_t seen;      /* `progress` when it was last looked at */
     uint64_t still_since; /* `clock` at that moment */
     uint64_t ready_waves; /* of the last round */
+    uint32_t serial;      /* of the next wave */
     struct block *spare;  /* memory of workgroups that have ended, all of one size */
 };
 
@@ -151,6 +152,7 @@ static void start_wave(struct engine *e, struct workgroup *g, struct wave *w, ui
     w->group = g;
     w->launch = l;
     w->number = number;
+    w->serial = e->serial++;
     w->v = g->registers + (size_t)number * l->rows;
     w->lds = g->lds;
     w->lds_size = l->lds_size;
@@ -339,16 +341,30 @@ static uint64_t run_wave(struct engine *e, struct wave *w, uint64_t quantum)
     return executed;
 }
 
-static uint64_t turn_of(struct engine *e)
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 31) * 0xBF58476D1CE4E5B9ull;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBull;
+    return x ^ x >> 31;
+}
+
+/* Whether a wave stands still for a while: turns of random lengths alone would let all waves progress at
+ * about the same pace. One in four waves rests, for 8 rounds and for 128. */
+static int is_resting(const struct engine *e, const struct wave *w)
+{
+    const uint64_t own = mixed(e->options.seed ^ (uint64_t)w->serial << 32);
+    return !(mixed(own ^ e->time >> 3) & 3) || !(mixed(~own ^ e->time >> 7) & 3);
+}
+
+static uint64_t turn_of(struct engine *e, const struct wave *w)
 {
     const uint64_t quantum = e->options.quantum;
     if (!e->options.is_random)
         return quantum;
+    if (is_resting(e, w))
+        return 0;
     const uint64_t r = next_random(e);
-    if ((r & 7) == 0)
-        return 0; /* left out this time */
-    /* Now and then one wave gets far ahead. */
-    return 1 + (r >> 8) % quantum * ((r >> 3 & 15) == 0 ? 16 : 1);
+    return 1 + (r >> 8) % quantum * ((r & 15) == 0 ? 16 : 1);
 }
 
 static int is_deadlocked(struct engine *e)
@@ -380,7 +396,7 @@ enum outcome engine_run(struct engine *e, uint64_t budget)
                 if (w->state != WAVE_READY)
                     continue;
                 e->ready_waves++;
-                const uint64_t quantum = turn_of(e);
+                const uint64_t quantum = turn_of(e, w);
                 if (quantum)
                     run_wave(e, w, quantum);
                 if (e->faulty)

@@ -155,7 +155,7 @@ struct wave {
     uint32_t segment;       /* where to go on */
     uint32_t state;
     uint32_t number;        /* in its workgroup */
-    uint32_t reserved;
+    uint32_t serial;        /* of all waves that have started */
     struct fault fault;
 };
 
