@@ -6,9 +6,8 @@ import ctypes
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from mono_build.emulator import decode as decoder
@@ -16,7 +15,7 @@ from mono_build.emulator.blocks import Flow, control_flow
 from mono_build.emulator.cache import cached_directory
 from mono_build.emulator.compiler import RUNTIME, Compiler, find_compiler
 from mono_build.emulator.instruction import Instruction, Operand
-from mono_build.emulator.objects import CodeImage, Kernel
+from mono_build.emulator.objects import CodeImage
 from mono_build.emulator.translate.program import Unmodelled, write_program
 
 # The runtime's sources that generated code calls; the scheduler is a library of its own.
@@ -39,6 +38,7 @@ class LoadedCode:
         sites: how many accesses remember an allocation.
         unmodelled: instructions that stop a wave.
         table: address of its `struct kernel_code`.
+        entries: the segment that each kernel begins with.
     """
 
     image: CodeImage
@@ -48,12 +48,8 @@ class LoadedCode:
     sites: int
     unmodelled: tuple[Unmodelled, ...]
     table: int
+    entries: Mapping[str, int]
     library: ctypes.CDLL
-
-    def entry(self, kernel: Kernel) -> int:
-        """The segment that a kernel begins with."""
-        starts = {self.instructions[s.first].address: n for n, s in enumerate(self.flow.segments)}
-        return starts[kernel.entry]
 
 
 def load_code(image: CodeImage, *, workers: int | None = None) -> LoadedCode:
@@ -67,9 +63,7 @@ def load_code(image: CodeImage, *, workers: int | None = None) -> LoadedCode:
     instructions = decoded(image)
     entries = [k.entry for k in image.kernels.values()]
     compiler = find_compiler()
-    digest = hashlib.sha256(
-        "\0".join((image.digest, image.arch, _sources_digest(), compiler.identity())).encode()
-    ).hexdigest()
+    digest = _digest(compiler, _translation_sources(), image.digest, image.arch)
 
     def make(place: Path) -> None:
         program = write_program(instructions, entries, image.arch)
@@ -93,61 +87,57 @@ def load_code(image: CodeImage, *, workers: int | None = None) -> LoadedCode:
     facts = json.loads((place / _FACTS).read_text())
     library = ctypes.CDLL(str(place / _LIBRARY), mode=os.RTLD_LOCAL | os.RTLD_NOW)
     library.mono_kernel_code.restype = ctypes.c_void_p
+    flow = control_flow(instructions, entries)
+    starts = {instructions[s.first].address: n for n, s in enumerate(flow.segments)}
     return LoadedCode(
         image=image,
         instructions=instructions,
-        flow=control_flow(instructions, entries),
+        flow=flow,
         rows=facts["rows"],
         sites=facts["sites"],
         unmodelled=tuple(Unmodelled(n, reason) for n, reason in facts["unmodelled"]),
         table=library.mono_kernel_code(),
+        entries={k.symbol: starts[k.entry] for k in image.kernels.values()},
         library=library,
     )
 
 
 def runtime_objects(compiler: Compiler) -> list[Path]:
     """The compiled runtime functions that generated code calls."""
-    place = _compiled("runtime", compiler, _CALLED)
+    digest = _digest(compiler, sorted(RUNTIME.glob("*.[ch]")))
+    place = cached_directory("runtime", digest, lambda to: _compile(compiler, _CALLED, to))
     return [place / Path(n).with_suffix(".o") for n in _CALLED]
 
 
 def engine_library(compiler: Compiler) -> Path:
     """The shared library of the scheduler."""
 
-    def link(place: Path, objects: Sequence[Path]) -> None:
-        compiler.library(objects, place / "engine.so")
-
-    return _compiled("engine", compiler, _ENGINE, link) / "engine.so"
-
-
-def _compiled(
-    kind: str,
-    compiler: Compiler,
-    names: Sequence[str],
-    after: object = None,
-) -> Path:
     def make(place: Path) -> None:
-        sources = []
-        for name in names:
-            sources.append(place / name)
-            sources[-1].write_bytes((RUNTIME / name).read_bytes())
-        objects = compiler.objects(sources, _FAST, os.cpu_count() or 1)
-        if callable(after):
-            after(place, objects)
+        compiler.library(_compile(compiler, _ENGINE, place), place / "engine.so")
 
-    text = "\0".join((_sources_digest(), compiler.identity()))
-    return cached_directory(kind, hashlib.sha256(text.encode()).hexdigest(), make)
+    digest = _digest(compiler, [RUNTIME / n for n in (*_ENGINE, "engine.h", "wave.h")])
+    return cached_directory("engine", digest, make) / "engine.so"
 
 
-@cache
-def _sources_digest() -> str:
-    """Everything of ours that decides the compiled code."""
-    here = Path(__file__).resolve().parent
-    files = sorted([*RUNTIME.glob("*.[ch]"), *here.glob("*.py"), *here.glob("translate/*.py")])
-    hasher = hashlib.sha256()
+def _compile(compiler: Compiler, names: Sequence[str], place: Path) -> list[Path]:
+    sources = [place / n for n in names]
+    for source in sources:
+        source.write_bytes((RUNTIME / source.name).read_bytes())
+    return compiler.objects(sources, _FAST, os.cpu_count() or 1)
+
+
+def _digest(compiler: Compiler, files: Sequence[Path], *more: str) -> str:
+    """Of everything that decides what a compilation of ``files`` gives."""
+    hasher = hashlib.sha256("\0".join((compiler.identity(), _FAST, _PLAIN, *more)).encode())
     for file in files:
-        hasher.update(f"{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+        hasher.update(f"\0{file.name}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return hasher.hexdigest()
+
+
+def _translation_sources() -> list[Path]:
+    here = Path(__file__).resolve().parent
+    translating = (here / n for n in ("blocks.py", "instruction.py", "decode.py"))
+    return [*translating, *sorted(here.glob("translate/*.py")), *sorted(RUNTIME.glob("*.[ch]"))]
 
 
 def decoded(image: CodeImage) -> tuple[Instruction, ...]:

@@ -151,7 +151,7 @@ def make_launch(
         lds_size=kernel.resources.lds + shape.dynamic_lds,
         rows=code.rows,
         scratch_size=kernel.resources.scratch,
-        entry=code.entry(kernel),
+        entry=code.entries[kernel.symbol],
         user_sgprs=kernel.user_sgprs,
         kernarg_sgpr=NONE if kernel.kernarg_sgpr is None else kernel.kernarg_sgpr,
         dispatch_sgpr=NONE if kernel.dispatch_sgpr is None else kernel.dispatch_sgpr,
