@@ -1,4 +1,4 @@
-"""One store of the test kernels a session, and one cache of their translations."""
+"""One store of the test kernels a session."""
 
 from __future__ import annotations
 
@@ -39,14 +39,3 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return store
-
-
-@pytest.fixture(scope="session")
-def translations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where translated code is kept for this session."""
-    return tmp_path_factory.mktemp("translations")
-
-
-@pytest.fixture(autouse=True)
-def _cache(translations: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MONO_CACHE", str(translations))
