@@ -8,6 +8,8 @@ import pytest
 import torch
 from kernel_kit import ARCHITECTURES, Devices, normal
 
+from mono_build.emulator.engine import Schedule
+
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("count", [1, 63, 256, 1000])
@@ -42,3 +44,26 @@ def test_accesses_through_a_descriptor_stay_inside_a_smaller_allocation(kernels:
     place = devices.array(values)
     devices.launch("bounded_add")(place, place, place, 300)
     assert torch.equal(devices.read(place, values), values + values + 1.0)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_launches_of_one_stream_run_in_their_order(kernels: Path, arch: str) -> None:
+    devices = Devices(kernels, arch, schedule=Schedule(quantum=8, seed=1))
+    first = normal(1000, seed=6)
+    place, out = devices.array(first), devices.poisoned(4000)
+    launch = devices.launch("vector_add")
+    launch(place, place, out, 1000)
+    for _ in range(3):
+        launch(out, out, out, 1000)
+    # Doubling is exact.
+    assert torch.equal(devices.read(out, first), 16 * first)
+
+
+def test_a_grid_may_be_larger_than_what_the_device_holds_at_once(kernels: Path) -> None:
+    devices = Devices(kernels, "gfx950")
+    # 256 compute units hold 8 workgroups of four waves each at most: 2048.
+    count = 2300 * 256 + 5
+    values = normal(count, seed=7)
+    place, out = devices.array(values), devices.poisoned(4 * count)
+    devices.launch("vector_add")(place, place, out, count)
+    assert torch.equal(devices.read(out, values), 2 * values)

@@ -47,28 +47,47 @@ def test_atomics_change_their_cell_and_return_what_was_there(kernels: Path, arch
     assert np.array_equal(devices.read(place, like).numpy(), expected)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("schedule", _SCHEDULES, ids=str)
-def test_no_two_work_items_get_the_same_place(kernels: Path, arch: str, schedule: Schedule) -> None:
-    devices = Devices(kernels, arch, schedule=schedule)
+class Histogram:
+    """The results of 2048 work-items that take places in 18 bins."""
+
     count, bins = 2048, 18
-    keys = torch.randint(0, bins, (count,), generator=generator(41)).to(torch.int32)
-    totals = devices.array(torch.zeros(bins, dtype=torch.int32))
-    total = devices.array(torch.zeros(1, dtype=torch.int32))
-    places, tickets = devices.poisoned(4 * count), devices.poisoned(4 * count)
-    devices.launch("histogram")(devices.array(keys), totals, places, total, tickets, count // 256)
-    got = devices.read(places, keys)
-    for key in range(bins):
-        own = got[keys == key]
-        assert sorted(own.tolist()) == list(range(len(own)))
-    sizes = torch.bincount(keys, minlength=bins).to(torch.int32)
-    assert torch.equal(devices.read(totals, sizes), sizes)
-    assert sorted(devices.read(tickets, keys).tolist()) == list(range(count))
-    assert devices.read(total, keys[:1]).item() == count
+
+    def __init__(self, kernels: Path, arch: str, schedule: Schedule) -> None:
+        devices, count = Devices(kernels, arch, schedule=schedule), self.count
+        self.keys = torch.randint(0, self.bins, (count,), generator=generator(41)).to(torch.int32)
+        sizes = torch.zeros(self.bins, dtype=torch.int32)
+        bins, total = devices.array(sizes), devices.array(sizes[:1])
+        places, tickets = devices.poisoned(4 * count), devices.poisoned(4 * count)
+        launch = devices.launch("histogram")
+        launch(devices.array(self.keys), bins, places, total, tickets, count // 256)
+        self.places = devices.read(places, self.keys)
+        self.tickets = devices.read(tickets, self.keys)
+        self.sizes = devices.read(bins, sizes)
+        self.total = int(devices.read(total, sizes[:1]))
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("schedule", _SCHEDULES, ids=str)
+@pytest.mark.parametrize("schedule", _SCHEDULES, ids=("in order", "one by one", "random"))
+def test_no_two_work_items_get_the_same_place(kernels: Path, arch: str, schedule: Schedule) -> None:
+    got = Histogram(kernels, arch, schedule)
+    for key in range(got.bins):
+        own = got.places[got.keys == key]
+        assert sorted(own.tolist()) == list(range(len(own)))
+        assert got.sizes[key] == len(own)
+    assert sorted(got.tickets.tolist()) == list(range(got.count))
+    assert got.total == got.count
+
+
+def test_a_seed_stands_for_one_schedule(kernels: Path) -> None:
+    def tickets(seed: int) -> torch.Tensor:
+        return Histogram(kernels, "gfx950", Schedule(quantum=16, seed=seed)).tickets
+
+    assert torch.equal(tickets(3), tickets(3))
+    assert not torch.equal(tickets(3), tickets(4))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("schedule", _SCHEDULES, ids=("in order", "one by one", "random"))
 def test_256_workgroups_wait_for_each_other(kernels: Path, arch: str, schedule: Schedule) -> None:
     devices = Devices(kernels, arch, schedule=schedule)
     flags = devices.array(torch.zeros(256, dtype=torch.int32))
@@ -107,7 +126,7 @@ class Exchange:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("schedule", _SCHEDULES, ids=str)
+@pytest.mark.parametrize("schedule", _SCHEDULES, ids=("in order", "one by one", "random"))
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_two_ranks_write_to_each_others_memory(
     kernels: Path, arch: str, schedule: Schedule, order: tuple[int, int]
