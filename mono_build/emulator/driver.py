@@ -399,6 +399,14 @@ class EmulatedDriver:
         if launch.struct.dispatch:
             self._memory.free(launch.struct.dispatch)
 
+    def use(self, schedule: Schedule) -> None:
+        """Let waves take turns by ``schedule`` from now on; `DriverError` while something runs."""
+        with self._locked():
+            if self._running:
+                raise DriverError("the schedule cannot change while launches run")
+            self._engine.close()
+            self._engine = Engine(schedule)
+
     def take_records(self) -> list[LaunchRecord]:
         """What finished launches did since the last call, in the order of their ends."""
         with self._locked():

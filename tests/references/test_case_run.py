@@ -1,6 +1,5 @@
-"""Running a case: what is allocated and written, what a kernel gets, what is freed."""
+"""Running a case: what is allocated and written, what a launch is called with, what is freed and restored."""
 
-import struct
 from collections.abc import Callable
 
 import pytest
@@ -8,19 +7,20 @@ import torch
 
 from mono_build.emulator.cases.case import Address, Buffer, Call, Case, Memory, Part, Step, holding
 from mono_build.emulator.cases.compare import Comparison, equal
-from mono_build.emulator.cases.run import run
-from mono_runtime.errors import ArgumentMismatch
-from mono_runtime.expressions import Arg, Const
-from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan
+from mono_build.emulator.cases.memory import CaseMemory
+from mono_build.emulator.cases.run import CaseRunner, StepResult
+from mono_runtime.launch_key import LaunchKey
 
 
 class Devices:
-    """Memory of two devices; a launch calls ``kernel(device, grid, block, kernargs)`` when it is waited for."""
+    """Memory of two devices; a launch calls ``kernel(devices, device, **arguments)`` when it is waited for."""
 
     def __init__(self, kernel: Callable[..., None]) -> None:
         self.memory: dict[int, tuple[int, bytearray, bool]] = {}
         self.pending: list[Callable[[], None]] = []
-        self.modules: set[int] = set()
+        self.streams: set[tuple[int, int]] = set()
+        self.peers: set[tuple[int, int]] = set()
+        self.writes = 0
         self.kernel = kernel
 
     def allocate(self, device: int, size: int, *, uncached: bool = False) -> int:
@@ -43,27 +43,21 @@ class Devices:
     def write(self, device: int, address: int, data: bytes) -> None:
         memory, at = self._at(device, address)
         memory[at : at + len(data)] = data
+        self.writes += 1
 
     def read(self, device: int, address: int, size: int) -> bytes:
         memory, at = self._at(device, address)
         return bytes(memory[at : at + size])
 
-    def load_module(self, device: int, code: bytes) -> int:
-        assert code == b"object"
-        self.modules.add(len(self.modules) + 1)
-        return len(self.modules)
+    def enable_peer_access(self, device: int, peer: int) -> None:
+        self.peers.add((device, peer))
 
-    def unload_module(self, device: int, module: int) -> None:
-        self.modules.remove(module)
+    def create_stream(self, device: int) -> int:
+        self.streams.add((device, 70 + device))
+        return 70 + device
 
-    def function(self, module: int, symbol: str) -> int:
-        assert symbol == "kernel"
-        return module
-
-    def prepare(self, device, function, grid, block, dynamic_lds, kernargs):
-        return lambda stream: self.pending.append(
-            lambda: self.kernel(self, device, grid, block, bytes(kernargs))
-        )
+    def destroy_stream(self, device: int, stream: int) -> None:
+        self.streams.remove((device, stream))
 
     def synchronize(self, device: int, stream: int | None = None) -> None:
         pending, self.pending = self.pending, []
@@ -71,30 +65,42 @@ class Devices:
             launch()
 
 
-PLAN = LaunchPlan(
-    arguments=(Argument("out", "i64"), Argument("peer", "i64"), Argument("n", "i32")),
-    stream="stream",
-    persistent=False,
-    dispatches=(
-        Dispatch(
-            symbol="kernel",
-            code_object="sha256:" + "0" * 64,
-            grid=(Arg("n"), Const(1), Const(1)),
-            block=(Const(64), Const(1), Const(1)),
-            dynamic_lds=Const(0),
-            kernarg_size=24,
-            arguments=(
-                KernelArgument("out", "i64", 0, Arg("out")),
-                KernelArgument("peer", "i64", 8, Arg("peer")),
-                KernelArgument("n", "i32", 16, Arg("n")),
-            ),
-        ),
-    ),
-)
+class Store:
+    """An opened store of one launch, whose loader knows the device that it is for."""
+
+    def __init__(self, driver: Devices) -> None:
+        self.driver = driver
+        self.loaded: list[tuple[int, LaunchKey]] = []
+
+    def on(self, device: int) -> "_Loader":
+        return _Loader(self, device)
 
 
-def _find(call: Call) -> tuple[LaunchPlan, dict[str, bytes]]:
-    return PLAN, {"sha256:" + "0" * 64: b"object"}
+class _Loader:
+    def __init__(self, store: Store, device: int) -> None:
+        self.store, self.device = store, device
+
+    def load(self, key: LaunchKey) -> Callable[..., None]:
+        self.store.loaded.append((self.device, key))
+        devices = self.store.driver
+
+        def launch(*, stream: int, **arguments: int) -> None:
+            assert (self.device, stream) in devices.streams
+            devices.pending.append(lambda: devices.kernel(devices, self.device, **arguments))
+
+        return launch
+
+
+def run(case: Case, devices: Devices) -> list[StepResult]:
+    memory = CaseMemory(devices, case)
+    try:
+        runner = CaseRunner(case, Store(devices))
+        try:
+            return runner.run(memory)
+        finally:
+            runner.close()
+    finally:
+        memory.close()
 
 
 def _case(check: Callable[[Memory], list[Comparison]], **wrong: int) -> Case:
@@ -123,14 +129,17 @@ def _case(check: Callable[[Memory], list[Comparison]], **wrong: int) -> Case:
     return Case("test", "family", "gfx950", 1, (buffers(0), buffers(1)), (Step(calls, check),))
 
 
-def test_kernels_get_addresses_of_both_ranks_and_checks_read_what_they_left():
+def _int(value: int) -> bytes:
+    return value.to_bytes(4, "little", signed=True)
+
+
+def test_launches_get_addresses_of_both_ranks_and_checks_read_what_they_left():
     seen = []
 
-    def kernel(devices: Devices, device, grid, block, kernargs: bytes) -> None:
-        out, peer, n = struct.unpack_from("<qqi", kernargs)
-        value = struct.unpack("<i", devices.read(1 - device, peer, 4))[0]
-        devices.write(device, out, struct.pack("<i", value * 10 + n))
-        seen.append((device, grid, block))
+    def kernel(devices: Devices, device: int, *, out: int, peer: int, n: int) -> None:
+        value = int.from_bytes(devices.read(1 - device, peer, 4), "little")
+        devices.write(device, out, _int(value * 10 + n))
+        seen.append((device, n))
 
     def check(memory: Memory) -> list[Comparison]:
         got = [memory.read(r, "out", 0, 8).view(torch.int32) for r in range(2)]
@@ -149,28 +158,55 @@ def test_kernels_get_addresses_of_both_ranks_and_checks_read_what_they_left():
         ]
 
     devices = Devices(kernel)
-    results = run(_case(check), devices, _find)
+    results = run(_case(check), devices)
     assert [str(c) for r in results for c in r.comparisons if not c.passed] == []
-    assert results[0].launches == ("k",)
+    assert results[0].launches == (LaunchKey.of("family", "k", "gfx950", {}),)
     assert results[0].passed
-    assert seen == [(0, (-3, 1, 1), (64, 1, 1)), (1, (-2, 1, 1), (64, 1, 1))]
-    assert devices.memory == {}
-    assert devices.modules == set()
-
-
-def test_a_case_for_other_kernels_is_refused_before_anything_runs():
-    devices = Devices(lambda *_: pytest.fail("launched"))
-    with pytest.raises(ArgumentMismatch, match=r"arguments \['more'\]"):
-        run(_case(lambda memory: [], more=1), devices, _find)
-    assert devices.memory == {}
+    assert seen == [(0, -3), (1, -2)]
+    assert devices.peers == {(0, 1), (1, 0)}
+    assert (devices.memory, devices.streams) == ({}, set())
 
 
 def test_memory_is_freed_when_a_launch_fails():
-    def kernel(*_: object) -> None:
+    def kernel(*_: object, **__: object) -> None:
         raise RuntimeError("fault")
 
     devices = Devices(kernel)
     with pytest.raises(RuntimeError, match="fault"):
-        run(_case(lambda memory: []), devices, _find)
-    assert devices.memory == {}
-    assert devices.modules == set()
+        run(_case(lambda memory: []), devices)
+    assert (devices.memory, devices.streams) == ({}, set())
+
+
+def test_restoring_writes_what_changed_and_nothing_else():
+    devices = Devices(lambda *_: None)
+    memory = CaseMemory(devices, _case(lambda memory: []))
+    memory.remember()
+    before = {a: bytes(data) for a, (_, data, _) in devices.memory.items()}
+    out, given = (memory.address(1, Address(name)) for name in ("out", "given"))
+    sparse = memory.address(0, Address("sparse"))
+    devices.write(1, out + 4, b"\x01\x02")
+    devices.write(1, given, b"\x09")
+    devices.write(0, sparse + 4, b"\x55\x55")
+    devices.write(0, sparse, b"\x66")
+    written = devices.writes
+    memory.restore()
+    after = {a: bytes(data) for a, (_, data, _) in devices.memory.items()}
+    # What has no content to begin with is zero, so that an earlier run's output never passes for a later one's.
+    before[sparse] = b"\0" * 4 + b"\x07\0" + b"\0" * 10
+    assert after == before
+    # A fill each, and the two parts.
+    assert devices.writes - written == 5
+
+
+def test_what_checks_read_is_noted_by_place_and_content():
+    devices = Devices(lambda *_: None)
+    memory = CaseMemory(devices, _case(lambda memory: []))
+    memory.read(1, "out", 0, 4)
+    first = memory.take_reads()
+    assert list(first) == ["out[0:4] of rank 1"]
+    assert memory.take_reads() == {}
+    devices.write(1, memory.address(1, Address("out")), b"\x01")
+    memory.read(1, "out", 0, 4)
+    second = memory.take_reads()
+    assert list(second) == list(first)
+    assert second != first

@@ -1,8 +1,9 @@
 """A case: buffers and arguments of launches on every rank, and the checks of what they leave.
 
-A case is data, made for one architecture by a family's generator. Whoever runs it (`cases.run`)
-allocates each rank's buffers on a device, writes their parts, runs the steps in order, each step's
-calls on all ranks together, and lets each step check the memory.
+A case is data, made for one architecture by a family's generator (`Family.cases`, a function of the
+launch key and a seed). Whoever runs it (`cases.run`) allocates each rank's buffers on a device, writes
+their parts, runs the steps in order, each step's calls on all ranks together, and lets each step check
+the memory.
 """
 
 from __future__ import annotations
@@ -14,8 +15,14 @@ from typing import Protocol
 from torch import Tensor
 
 from mono_build.emulator.cases.compare import Comparison
+from mono_runtime.errors import InvalidValue
+from mono_runtime.launch_key import Scalar
 
-BuildKey = Mapping[str, int | bool]
+BuildKey = Mapping[str, Scalar]
+
+
+class NoCase(InvalidValue):
+    """There is no reference for a launch, or for this build of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +81,15 @@ def zeros(size: int) -> Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch on one rank: which build of it, and every argument by its name in the launch plan."""
+    """One launch on one rank: which build of it, and every argument by its name in the launch plan.
+
+    Numbers are as the runtime takes them: integers, or ctypes scalars such as ``c_float``.
+    """
 
     rank: int
     launch: str
     build: BuildKey
-    arguments: Mapping[str, int | Address]
+    arguments: Mapping[str, object]
 
 
 class Memory(Protocol):
@@ -107,6 +117,8 @@ class Case:
     arch: the architecture that the content is made for.
     seed: what the random content was made from.
     buffers: each rank's buffers by name.
+    varies: whether what the checks read may depend on the order in which waves run. Then each run
+        has to pass, and runs need not be equal.
     """
 
     name: str
@@ -115,6 +127,7 @@ class Case:
     seed: int
     buffers: tuple[Mapping[str, Buffer], ...]
     steps: tuple[Step, ...] = field(repr=False)
+    varies: bool = False
 
     @property
     def ranks(self) -> int:

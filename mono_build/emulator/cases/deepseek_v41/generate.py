@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mono_build.emulator.cases.case import Case
+from mono_build.emulator.cases.case import Case, NoCase
 from mono_build.emulator.cases.deepseek_v41 import ffn, k1, k2
 from mono_build.emulator.cases.deepseek_v41.build import Build, Target
-from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_key import LaunchKey
 
 LAUNCHES = {"k1": k1.case, "k2": k2.case, "ffn": ffn.case}
@@ -22,15 +21,13 @@ def case(key: LaunchKey, seed: int) -> Case:
     Odd seeds begin with zeros as vLLM does, even ones at an odd epoch on NaN.
 
     Raises:
-        InvalidValue: the launch has no case (a build with a timeline, an unknown launch).
+        NoCase: the launch has no case (a build with a timeline, an unknown launch).
     """
     if key.launch not in LAUNCHES:
-        raise InvalidValue(
-            f"no case for launch {key.launch!r}", fix=f"known: {', '.join(LAUNCHES)}"
-        )
+        raise NoCase(f"no case for launch {key.launch!r}", fix=f"known: {', '.join(LAUNCHES)}")
     build = Build(**key.values)  # type: ignore[arg-type]
     if build.timeline:
-        raise InvalidValue("no case for a build with a timeline", fix="choose timeline=false")
+        raise NoCase("no case for a build with a timeline", fix="choose timeline=false")
     epoch, stale = STATES[(seed + 1) % 2]
     target = replace(Target(build, key.arch), epoch=epoch, stale=stale)
     return LAUNCHES[key.launch](target, seed)
