@@ -18,7 +18,8 @@ class Comparison:
         name: the output, with its rank.
         format: what ``error`` and ``tolerance`` are counted in.
         elements: how many were compared; ``differing`` of them are not equal to the reference.
-        error: the largest difference, in units of the format at the reference's value.
+        error: the largest difference, in units of the format at the reference's value or at the root mean
+            square of its row, whichever is larger: a sum that happens to cancel has no finer errors.
         tolerance: what was allowed where that difference is.
         excess: the largest ``difference / tolerance`` of all (0 when all are equal); at most 1 passes.
         where: index of the element with the largest excess.
@@ -95,4 +96,6 @@ def _summary(
 
 
 def _unit(values: Tensor, form: str) -> Tensor:
-    return unit(values, 7, -126) if form == "bf16" else unit_f32(values)
+    rows = values.square().mean(-1, keepdim=True).sqrt().expand(values.shape)
+    size = torch.maximum(values.abs(), rows)
+    return unit(size, 7, -126) if form == "bf16" else unit_f32(size)
