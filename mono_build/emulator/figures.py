@@ -22,8 +22,8 @@ class Figures:
     Attributes:
         instructions: wave-instructions, those of waiting included.
         classes: of them by class (`mono_build.emulator.classes`).
-        global_read, global_written, lds_read, lds_written: bytes, of active lanes. Scalar loads are not
-            among them.
+        global_read, global_written, lds_read, lds_written: bytes, of active lanes; scalar loads count
+            once a wave. The same bytes read twice count twice: there are no caches.
         multiply_adds: of matrix instructions, at their full size.
         polls: ``s_sleep`` executed: how often a wave looked for something and did not find it.
     """
@@ -111,6 +111,13 @@ class LaunchFigures:
             **self.total.to_json(),
             "stages": [s.to_json() for s in self.stages],
         }
+
+    def flat(self) -> dict[str, Json]:
+        """The totals by name, and what they depend on besides the code: to compare two builds."""
+        value = self.to_json()
+        classes = {f"instructions.{n}": c for n, c in value.pop("classes").items()}
+        left_out = ("key", "key_digest", "code_objects", "case", "stages")
+        return {**{n: v for n, v in value.items() if n not in left_out}, **classes}
 
     @staticmethod
     def from_json(value: Mapping[str, Json]) -> LaunchFigures:

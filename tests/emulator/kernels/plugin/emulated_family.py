@@ -28,6 +28,7 @@ class Emulated(Family):
     packages = ("emulated_kernels",)
     targets: Mapping[str, tuple[int, ...]] = {"gfx942": (1,), "gfx950": (1,)}
     rows_field = "block"
+    cases = "emulated_cases:case"
     needs_aiter = False
     deployment_fields = ()
     launches = (
