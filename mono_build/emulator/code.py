@@ -104,8 +104,12 @@ def load_code(image: CodeImage, *, workers: int | None = None) -> LoadedCode:
 
 def runtime_objects(compiler: Compiler) -> list[Path]:
     """The compiled runtime functions that generated code calls."""
+
+    def make(place: Path) -> None:
+        _compile(compiler, _CALLED, place)
+
     digest = _digest(compiler, sorted(RUNTIME.glob("*.[ch]")))
-    place = cached_directory("runtime", digest, lambda to: _compile(compiler, _CALLED, to))
+    place = cached_directory("runtime", digest, make)
     return [place / Path(n).with_suffix(".o") for n in _CALLED]
 
 
