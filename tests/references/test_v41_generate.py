@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from mono_build.emulator.cases.case import NoCase
 from mono_build.emulator.cases.deepseek_v41.generate import case
-from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_key import LaunchKey
 
 BUILD = {
@@ -42,7 +42,15 @@ def test_seeds_alternate_between_a_first_step_and_a_later_one():
     assert state(3) == (0, 0)
 
 
+def test_every_two_seeds_a_narrow_step_is_at_the_next_edge():
+    def position(seed: int) -> int:
+        return int(case(_key(), seed).buffers[0]["pos"].parts[0].tensor()[0])
+
+    # A window that is just not full, the first token, fewer and more compressed rows than are selected.
+    assert [position(s) for s in (1, 2, 3, 4, 5, 7, 9)] == [1500, 1500, 127, 127, 0, 700, 1021]
+
+
 @pytest.mark.parametrize(("launch", "changes"), [("k3", {}), ("k1", {"timeline": True})])
 def test_what_has_no_case_is_refused(launch: str, changes: dict[str, object]):
-    with pytest.raises(InvalidValue, match="no case"):
+    with pytest.raises(NoCase, match="no case"):
         case(_key(launch, **changes), 1)

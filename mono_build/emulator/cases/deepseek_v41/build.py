@@ -40,12 +40,14 @@ class Target:
         epoch: how many launch pairs ran before; odd ones use the other half of peer memory.
         stale: the byte that scratch and peer memory hold before. vLLM begins with zeros, and later steps
             find what earlier ones left; 0x7F is NaN in E4M3 and never a tag.
+        edge: which of the positions at edges (`inputs.EDGES`) the first request is at.
     """
 
     build: Build
     arch: str
     epoch: int = 0
     stale: int = 0
+    edge: int = 0
 
     @property
     def gfx942(self) -> bool:

@@ -18,7 +18,8 @@ STATES = ((0, 0x00), (7, 0x7F))
 def case(key: LaunchKey, seed: int) -> Case:
     """The case of one launch.
 
-    Odd seeds begin with zeros as vLLM does, even ones at an odd epoch on NaN.
+    Odd seeds begin with zeros as vLLM does, even ones at an odd epoch on NaN. Every two seeds the first
+    request is at the next edge, so that narrow steps come to all of them.
 
     Raises:
         NoCase: the launch has no case (a build with a timeline, an unknown launch).
@@ -29,5 +30,6 @@ def case(key: LaunchKey, seed: int) -> Case:
     if build.timeline:
         raise NoCase("no case for a build with a timeline", fix="choose timeline=false")
     epoch, stale = STATES[(seed + 1) % 2]
-    target = replace(Target(build, key.arch), epoch=epoch, stale=stale)
+    edge = max(seed - 1, 0) // len(STATES)
+    target = replace(Target(build, key.arch), epoch=epoch, stale=stale, edge=edge)
     return LAUNCHES[key.launch](target, seed)

@@ -116,7 +116,7 @@ def step(target: Target, random: Random, *, padding: bool) -> Step:
     sizes = [ROWS[i % len(ROWS)] for i in range(b.tokens)]
     request = torch.arange(b.tokens).repeat_interleave(torch.tensor(sizes))[: b.tokens]
     requests = int(request[-1]) + 1
-    first = torch.tensor([EDGES[i % len(EDGES)] for i in range(requests)])
+    first = torch.tensor([EDGES[(target.edge + i) % len(EDGES)] for i in range(requests)])
     place = torch.arange(b.tokens) - torch.searchsorted(request, request)
     position = first[request] + place
     blocks_each = -(-(b.swa_width + max(ROWS)) // WINDOW_BLOCK) + 1
