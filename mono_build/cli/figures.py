@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mono_build.cli.output import Output, size
+from mono_build.cli.output import Output, amount, size
 from mono_build.emulator.figures import Figures, LaunchFigures
 
 # Stages that are shown; --json has all.
@@ -24,7 +24,7 @@ def show_figures(output: Output, figures: Figures, of: str) -> None:
 
 def show_launch(output: Output, found: LaunchFigures) -> None:
     """The figures of a launch with its largest stages."""
-    of = f"{found.case}, seed {found.seed}, ranks {found.ranks}, {found.schedule}"
+    of = f"seed {found.seed}, {amount(found.ranks, 'rank')}, {found.schedule}"
     output.text()
     output.text("executed under an ISA model")
     show_figures(output, found.total, of)
@@ -44,7 +44,7 @@ def show_launch(output: Output, found: LaunchFigures) -> None:
     rows.sort(key=lambda row: -int(str(row[2])))
     header = (
         "  stage at",
-        "instructions",
+        "size",
         "executed",
         "matrix",
         "read",
