@@ -144,6 +144,7 @@ def execute_launches(place: Path, selection: Selection, wish: Wish, output: Outp
             found = execute(place, key, seed, sweep)
             outcomes[found.outcome.value] += 1
             _show(output, found)
+            output.flush()
             launches.append(found.to_json())
             if found.figures is not None and seed == wish.seed:
                 table.add(found.figures)
