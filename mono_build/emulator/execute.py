@@ -218,13 +218,18 @@ def execute(store: Path, key: LaunchKey, seed: int, sweep: Sequence[Schedule]) -
         case = maker_for(key.family, key.launch)(key, seed)
     except NoCase as lack:
         return Execution(key, seed, reason=lack.what)
+    return execute_case(store, key, case, sweep)
+
+
+def execute_case(store: Path, key: LaunchKey, case: Case, sweep: Sequence[Schedule]) -> Execution:
+    """Run ``case``, whose figures are those of ``key``, in every schedule of ``sweep``; errors are in the result."""
     driver = EmulatedDriver((key.arch,) * case.ranks, schedule=sweep[0], wait=0.0)
     try:
         with mono_runtime.open(store, driver=driver, policy="strict", check=True) as opened:
             trials, records = _trials(case, opened, driver, sweep)
             return Execution(
                 key,
-                seed,
+                case.seed,
                 case.name,
                 case.ranks,
                 tuple(trials),
@@ -232,7 +237,7 @@ def execute(store: Path, key: LaunchKey, seed: int, sweep: Sequence[Schedule]) -
                 varying=() if case.varies else _varying(trials),
             )
     except MonoError as error:
-        return Execution(key, seed, case.name, case.ranks, error=error)
+        return Execution(key, case.seed, case.name, case.ranks, error=error)
     finally:
         driver.close()
 
