@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from mono_build.cli.options import json_option, selection_options
+from mono_build.cli.options import counts_option, json_option, selection_options
 from mono_build.cli.output import Output, amount, named
+from mono_build.emulator.figures import FigureTable, read_figures
 from mono_build.plan import Selection
-from mono_build.store.diff import Change, LaunchDiff, diff
+from mono_build.store.diff import Change, Counted, LaunchDiff, diff
+from mono_runtime.canonical import Json
 from mono_runtime.index import Index
+from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import StoreReader, parse_json
 
 # Digests are cut to this many characters in the text form; --json has them whole.
@@ -22,15 +26,17 @@ _SHORT = 19
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @selection_options
+@counts_option
 @json_option
-def command(a: str, b: str, selection: Selection, as_json: bool) -> int:
-    """Compare two builds: launches, inputs, plans, code objects and resource figures.
+def command(a: str, b: str, selection: Selection, counts: Path | None, as_json: bool) -> int:
+    """Compare two builds: launches, inputs, plans, code objects, resource figures and counts.
 
     A and B are stores, or earlier builds in them: DIR@sha256:... with the index digest that a build
     printed. Exit code 0 when the selected launches are equal, 1 when they differ.
     """
     output = Output(json=as_json)
-    found = diff(_opened(a, selection), _opened(b, selection))
+    table = read_figures(counts) if counts else None
+    found = diff(_opened(a, selection), _opened(b, selection), _counted(table))
     for key in found.only_a:
         output.text(f"only in {a}: {named(key)}")
     for key in found.only_b:
@@ -43,6 +49,17 @@ def command(a: str, b: str, selection: Selection, as_json: bool) -> int:
     )
     output.data(found.to_json())
     return 0 if found.equal else 1
+
+
+def _counted(table: FigureTable | None) -> Counted | None:
+    if table is None:
+        return None
+
+    def counted(key: LaunchKey, code_objects: tuple[str, ...]) -> Mapping[str, Json] | None:
+        found = table.find(key, code_objects)
+        return None if found is None else found.flat()
+
+    return counted
 
 
 def _opened(text: str, selection: Selection) -> StoreReader:
@@ -64,7 +81,7 @@ def _show(output: Output, launch: LaunchDiff) -> None:
             "same machine code, other symbols" if launch.same_machine_code else "other machine code"
         )
         output.text(f"  {word}")
-    for change in (*launch.inputs, *launch.plan, *launch.resources):
+    for change in (*launch.inputs, *launch.plan, *launch.resources, *launch.counts):
         output.text(f"  {_line(change)}")
 
 

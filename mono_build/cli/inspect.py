@@ -7,9 +7,17 @@ from pathlib import Path
 
 import click
 
-from mono_build.cli.options import json_option, open_store, selection_options, store_option
+from mono_build.cli.figures import show_launch
+from mono_build.cli.options import (
+    counts_option,
+    json_option,
+    open_store,
+    selection_options,
+    store_option,
+)
 from mono_build.cli.output import Output, named, styled
 from mono_build.disassembly import disassemble
+from mono_build.emulator.figures import LaunchFigures, read_figures
 from mono_build.errors import NotFound, UsageError
 from mono_build.plan import Selection, emptied_by
 from mono_runtime.artefact import Artefact, KernelResources
@@ -31,9 +39,15 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "sdiv": "/", "udiv": "/", "srem": 
 @store_option
 @selection_options
 @click.option("--asm", is_flag=True, help="Disassemble the code object (needs LLVM's tools).")
+@counts_option
 @json_option
 def command(
-    key: str | None, store: Path | None, selection: Selection, asm: bool, as_json: bool
+    key: str | None,
+    store: Path | None,
+    selection: Selection,
+    asm: bool,
+    counts: Path | None,
+    as_json: bool,
 ) -> None:
     """Show one launch: key, plan, resources and provenance.
 
@@ -45,10 +59,17 @@ def command(
     artefact = reader.artefact(entry.artefact)
     inputs = reader.inputs(artefact.inputs)
     assembly = _assembly(reader, artefact) if asm else {}
-    output.data(_json(reader, entry, artefact, inputs, assembly))
+    figures = _figures(counts, entry, artefact) if counts else None
+    value = _json(reader, entry, artefact, inputs, assembly)
+    output.data({**value, "figures": figures and figures.to_json()} if counts else value)
     _show_key(output, reader, entry, artefact)
     for dispatch in artefact.plan.dispatches:
         _show_dispatch(output, artefact, dispatch)
+    if figures is not None:
+        show_launch(output, figures)
+    elif counts:
+        output.text()
+        output.text(f"not executed: {counts} has no figures of this code")
     _show_inputs(output, inputs)
     for text in assembly.values():
         output.text(text)
@@ -78,6 +99,10 @@ def _one(reader: StoreReader, prefix: str | None, selection: Selection) -> Index
             fix="name one by the beginning of its key",
         )
     return found[0]
+
+
+def _figures(counts: Path, entry: IndexEntry, artefact: Artefact) -> LaunchFigures | None:
+    return read_figures(counts).find(entry.key, [c.digest for c in artefact.code_objects])
 
 
 def _assembly(reader: StoreReader, artefact: Artefact) -> dict[str, str]:

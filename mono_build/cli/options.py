@@ -53,6 +53,15 @@ def json_option(function: F) -> F:
     )
 
 
+def counts_option(function: F) -> F:
+    """``--counts FILE``, for reading."""
+    return click.option(
+        "--counts",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Figures of executed launches, which `verify --execute --counts` wrote.",
+    )(function)
+
+
 def gathered(
     name: str, options: Sequence[Callable[[Any], Any]], make: Callable[..., Any]
 ) -> Callable[[F], F]:

@@ -37,6 +37,10 @@ class Output:
         if not self.json:
             sys.stdout.write(line + "\n")
 
+    def flush(self) -> None:
+        """Show what was printed so far, also where standard output is a file: the rest takes a while."""
+        sys.stdout.flush()
+
     def note(self, line: str) -> None:
         """Print one line about the work to standard error."""
         sys.stderr.write(line + "\n")

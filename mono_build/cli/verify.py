@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from mono_build.cli.executing import Wish, execute_launches, execution_options
 from mono_build.cli.options import (
     json_option,
     readable_store,
@@ -21,12 +22,17 @@ from mono_build.store.verify import verify
 @click.command("verify")
 @store_option
 @selection_options
+@execution_options
 @json_option
-def command(store: Path | None, selection: Selection, as_json: bool) -> int:
+def command(store: Path | None, selection: Selection, wish: Wish, as_json: bool) -> int:
     """Check a store, or the selected launches of it, and list every fault.
 
+    With --execute the launches also run on an emulator, on made inputs, and are compared with
+    references: what passes matches under an ISA model.
+
     Exit code 0 when nothing is wrong, else the sum of: 1 something is corrupt, 2 something could have
-    been put there by another user or leads out of the store, 4 something could not be checked.
+    been put there by another user or leads out of the store, 4 something could not be checked,
+    8 an executed launch differs, varies or stopped, 16 a launch to execute has no reference.
     """
     output = Output(json=as_json)
     place = readable_store(store)
@@ -45,5 +51,14 @@ def command(store: Path | None, selection: Selection, as_json: bool) -> int:
         f"{verdict} in {place}: {amount(report.entries, 'launch')},"
         f" {amount(report.blobs, 'blob')}, {size(report.size)}, index {report.index or 'unreadable'}"
     )
-    output.data(report.to_json())
-    return report.exit_code
+    if not wish.execute:
+        output.data(report.to_json())
+        return report.exit_code
+    if report.index is None:
+        output.text("nothing was executed: the store cannot be opened")
+        output.data({**report.to_json(), "executed": None})
+        return report.exit_code
+    executed = execute_launches(place, selection, wish, output)
+    code = report.exit_code + executed.exit_code
+    output.data({**report.to_json(), "exit_code": code, "executed": executed.data})
+    return code

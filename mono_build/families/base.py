@@ -103,6 +103,9 @@ class Family(ABC):
     needs_aiter: bool = True
     # The module that turns a launcher into a `LoweredLaunch`, with the interface of this one.
     compiler: str = "mono_build.compile.flydsl_api"
+    # ``module:function`` that makes the emulator's case of a launch key and a seed
+    # (`mono_build.emulator.cases`), or None when there is no reference for any launch.
+    cases: str | None = None
 
     @abstractmethod
     def deployment_keys(self, deployment: Deployment) -> list[LaunchKey]:

@@ -84,6 +84,7 @@ class DeepseekV41(Family):
     title = "DeepSeek-V4.1-Flash"
     source = "vllm"
     packages = (_PACKAGE,)
+    cases = "mono_build.emulator.cases.deepseek_v41.generate:case"
     targets: Mapping[str, tuple[int, ...]] = {"gfx950": (2, 4), "gfx942": (4,)}
     tp_reasons: Mapping[str, str] = {
         "gfx950": "vLLM refuses other sizes",

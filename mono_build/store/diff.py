@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -13,6 +13,9 @@ from mono_runtime.inputs import Inputs
 from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import StoreReader
 
+# What was counted when a launch with these code objects ran, by name; None when nothing was.
+Counted = Callable[[LaunchKey, tuple[str, ...]], Mapping[str, Json] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -20,7 +23,7 @@ class Change:
 
     Attributes:
         section: ``sources``, ``toolchain``, ``environment``, ``kernels``, ``helpers`` or
-            ``builder`` of the inputs; ``plan``; ``resources``.
+            ``builder`` of the inputs; ``plan``; ``resources``; ``counts``.
         name: the source's path, ``linker.sha256``, ``dispatches[0].grid[1]``, ``KERNEL.vgpr`` ...
     """
 
@@ -38,6 +41,7 @@ class LaunchDiff:
         same_ir: whether it was made from the same IR by the same toolchain.
         same_machine_code: whether instructions and kernel descriptors are equal.
         code_objects: digests in a and in b; None when they are equal.
+        counts: where both were executed, what was counted differently.
     """
 
     key: LaunchKey
@@ -47,6 +51,7 @@ class LaunchDiff:
     inputs: tuple[Change, ...]
     plan: tuple[Change, ...]
     resources: tuple[Change, ...]
+    counts: tuple[Change, ...] = ()
 
     def to_json(self) -> Json:
         return {
@@ -59,6 +64,7 @@ class LaunchDiff:
             "inputs": [asdict(c) for c in self.inputs],
             "plan": [asdict(c) for c in self.plan],
             "resources": [asdict(c) for c in self.resources],
+            "counts": [asdict(c) for c in self.counts],
         }
 
 
@@ -86,15 +92,19 @@ class StoreDiff:
         }
 
 
-def diff(a: StoreReader, b: StoreReader) -> StoreDiff:
-    """Compare the current indexes of two stores; a damaged blob raises `StoreDamaged`."""
+def diff(a: StoreReader, b: StoreReader, counted: Counted | None = None) -> StoreDiff:
+    """Compare the current indexes of two stores; a damaged blob raises `StoreDamaged`.
+
+    Args:
+        counted: what executions of both sides' launches counted, if that is to be compared too.
+    """
     left, right = _by_digest(a), _by_digest(b)
     changed = []
     side_a, side_b = _Side(a), _Side(b)
     for digest, entry in left.items():
         other = right.get(digest)
         if other is not None and entry.artefact != other.artefact:
-            changed.append(_launch(entry, other, side_a, side_b))
+            changed.append(_launch(entry, other, side_a, side_b, counted))
     return StoreDiff(
         only_a=tuple(e.key for d, e in left.items() if d not in right),
         only_b=tuple(e.key for d, e in right.items() if d not in left),
@@ -115,7 +125,9 @@ def _by_digest(reader: StoreReader) -> dict[str, IndexEntry]:
     return {e.key.digest: e for e in reader.index.entries}
 
 
-def _launch(entry: IndexEntry, other: IndexEntry, side_a: _Side, side_b: _Side) -> LaunchDiff:
+def _launch(
+    entry: IndexEntry, other: IndexEntry, side_a: _Side, side_b: _Side, counted: Counted | None
+) -> LaunchDiff:
     a, b = side_a.artefact(entry.artefact), side_b.artefact(other.artefact)
     objects = tuple(c.digest for c in a.code_objects), tuple(c.digest for c in b.code_objects)
     inputs: tuple[Change, ...] = ()
@@ -129,7 +141,17 @@ def _launch(entry: IndexEntry, other: IndexEntry, side_a: _Side, side_b: _Side) 
         inputs=inputs,
         plan=_changes("plan", dict(_plan(a)), dict(_plan(b))),
         resources=_changes("resources", dict(_resources(a)), dict(_resources(b))),
+        counts=_counts(entry.key, objects, counted) if counted else (),
     )
+
+
+def _counts(
+    key: LaunchKey, objects: tuple[tuple[str, ...], tuple[str, ...]], counted: Counted
+) -> tuple[Change, ...]:
+    a, b = (counted(key, side) for side in objects)
+    if a is None or b is None:
+        return ()
+    return _changes("counts", dict(a), dict(b))
 
 
 def inputs_changes(a: Inputs, b: Inputs) -> tuple[Change, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from figures.figure import Figure, Goal, Verdict
+from figures.figure import Bound, Figure, Goal, Verdict
 from figures.samples import dealt, interpolate, median_ratio, spread
 from figures.table import amount, render
 
@@ -67,8 +67,10 @@ def test_a_sample_of_widths_spans_the_range(widths: list[int], chosen: tuple[int
     [
         (Goal(1.1), 1.1, Verdict.MET),
         (Goal(1.1), 1.1001, Verdict.MISSED),
-        (Goal(84, exact=True), 84, Verdict.MET),
-        (Goal(84, exact=True), 83, Verdict.MISSED),
+        (Goal(84, Bound.EXACT), 84, Verdict.MET),
+        (Goal(84, Bound.EXACT), 83, Verdict.MISSED),
+        (Goal(5, Bound.LEAST), 5, Verdict.MET),
+        (Goal(5, Bound.LEAST), 4.99, Verdict.MISSED),
         (None, 5, Verdict.NONE),
     ],
 )
@@ -109,14 +111,16 @@ def test_amounts(value: float, unit: str, digits: int, text: str) -> None:
 
 def test_the_table_is_aligned_markdown() -> None:
     figures = [
-        Figure("plans", "V4.1", 84, "keys", goal=Goal(84, exact=True)),
+        Figure("plans", "V4.1", 84, "keys", goal=Goal(84, Bound.EXACT)),
         Figure("cpu", "cold build", 1.234, digits=2, goal=Goal(1.1)),
         Figure("size", "informs", 7),
+        Figure("speed", "rate", 6.04, "M/s", 1, Goal(5, Bound.LEAST)),
     ]
     assert render(figures).splitlines() == [
-        "| part  | what       | goal      | measured | verdict |",
-        "| ----- | ---------- | --------- | -------- | ------- |",
-        "| plans | V4.1       | = 84 keys | 84 keys  | met     |",
-        "| cpu   | cold build | <= 1.10   | 1.23     | missed  |",
-        "| size  | informs    | -         | 7        | -       |",
+        "| part  | what       | goal       | measured | verdict |",
+        "| ----- | ---------- | ---------- | -------- | ------- |",
+        "| plans | V4.1       | = 84 keys  | 84 keys  | met     |",
+        "| cpu   | cold build | <= 1.10    | 1.23     | missed  |",
+        "| size  | informs    | -          | 7        | -       |",
+        "| speed | rate       | >= 5.0 M/s | 6.0 M/s  | met     |",
     ]

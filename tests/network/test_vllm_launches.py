@@ -7,7 +7,6 @@ wheel or a tree), else fetched into ``MONO_CACHE`` once.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -108,19 +107,10 @@ NARROW = {
 SIZES = {"deepseek_v41": 4, "deepseek_v4": 8, "kimi_k3": 8, "minimax_m3": 4}
 
 
-def kernels() -> list[str]:
-    named = os.environ.get("MONO_TEST_KERNELS")
-    return ["--kernels", named or "vllm==0.33.0"]
-
-
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The directory that keeps the wheel; CI names one that outlives the run."""
-    return os.environ.get("MONO_CACHE") or str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, cache: str) -> tuple[Path, Any]:
+def built(
+    tmp_path_factory: pytest.TempPathFactory, cache: str, kernels: list[str]
+) -> tuple[Path, Any]:
     """A store with every launch of `FIGURES`, built by one manifest, and the build's report."""
     directory = tmp_path_factory.mktemp("vllm")
     lines = ["schema: 1", "builds:"]
@@ -133,7 +123,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, cache: str) -> tuple[Path, A
     manifest = directory / "m.yaml"
     manifest.write_text("\n".join(lines) + "\n")
     store = directory / "store"
-    arguments = ["build", "--store", str(store), "--manifest", str(manifest), "--json", *kernels()]
+    arguments = ["build", "--store", str(store), "--manifest", str(manifest), "--json", *kernels]
     result = run(arguments, environment(directory, MONO_CACHE=cache), timeout=1800)
     assert result.code == 0, result.err
     return store, result.json
@@ -201,7 +191,7 @@ def test_arguments_are_those_of_vllms_launchers(
 
 
 def test_one_width_of_v41_is_twelve_keys_eleven_objects_and_nine_machine_codes(
-    tmp_path: Path, cache: str
+    tmp_path: Path, cache: str, kernels: list[str]
 ) -> None:
     arguments = [
         "build",
@@ -210,7 +200,7 @@ def test_one_width_of_v41_is_twelve_keys_eleven_objects_and_nine_machine_codes(
         "--store",
         str(tmp_path / "s"),
         "--json",
-        *kernels(),
+        *kernels,
     ]
     result = run(arguments, environment(tmp_path, MONO_CACHE=cache), timeout=1800)
     assert result.code == 0, result.err

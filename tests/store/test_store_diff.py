@@ -86,3 +86,24 @@ def test_a_damaged_artefact_is_an_error_and_not_a_difference(tmp_path: Path) -> 
     blob_file(tmp_path / "b", entry.artefact).write_bytes(b"")
     with pytest.raises(StoreDamaged, match=entry.artefact):
         compared(tmp_path / "a", tmp_path / "b")
+
+
+def test_what_executions_counted_is_compared_where_both_sides_have_it(tmp_path: Path) -> None:
+    elf = {"a": b"\x7fELF" + b"1" * 100, "b": b"\x7fELF" + b"2" * 100}
+    for name in ("a", "b"):
+        with StoreWriter(tmp_path / name) as writer:
+            writer.publish([add(writer, n, elf=elf[name]) for n in (1, 2)])
+    known = {
+        (key(1), (sha(elf["a"]),)): {"instructions": 900, "polls": 7, "seed": 1},
+        (key(1), (sha(elf["b"]),)): {"instructions": 750, "polls": 7, "seed": 1},
+        # Nothing was counted of the other build of this launch.
+        (key(2), (sha(elf["a"]),)): {"instructions": 5},
+    }
+    readers = [StoreReader.open(tmp_path / name) for name in ("a", "b")]
+    found = diff(*readers, lambda launch, objects: known.get((launch, objects)))
+    assert [(c.key, c.counts) for c in found.changed] == [
+        (key(1), (Change("counts", "instructions", 900, 750),)),
+        (key(2), ()),
+    ]
+    (first, _) = found.to_json()["changed"]
+    assert first["counts"] == [{"section": "counts", "name": "instructions", "a": 900, "b": 750}]

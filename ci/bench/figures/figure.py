@@ -15,16 +15,29 @@ class Verdict(Enum):
     NONE = "-"
 
 
+class Bound(Enum):
+    """How a figure is held against its goal: in words for the JSON report; see `SIGNS` for the table."""
+
+    MOST = "at most"
+    LEAST = "at least"
+    EXACT = "exactly"
+
+
+SIGNS = {Bound.MOST: "<=", Bound.LEAST: ">=", Bound.EXACT: "="}
+
+
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure should be: at most ``value``, or exactly that."""
+    """What a figure should be: at most ``value``, at least that, or exactly that."""
 
     value: float
-    exact: bool = False
+    bound: Bound = Bound.MOST
 
     def met(self, value: float) -> bool:
         """Whether ``value`` reaches the goal."""
-        return value == self.value if self.exact else value <= self.value
+        if self.bound is Bound.EXACT:
+            return value == self.value
+        return value <= self.value if self.bound is Bound.MOST else value >= self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,7 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         goal = self.goal and {
-            "kind": "exactly" if self.goal.exact else "at most",
+            "kind": self.goal.bound.value,
             "value": self.goal.value,
         }
         return {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from figures.bench import PROJECT, Bench, inherited, parsed
-from figures.figure import Figure, Goal
+from figures.figure import Bound, Figure, Goal
 from figures.tree import compare
 from mono_build.sources import resolve_kernels
 
@@ -62,10 +62,10 @@ def figures(bench: Bench) -> Iterator[Figure]:
     yield Figure(PART, "code objects", first["code_objects"], goal=_11, judged=judged)
     yield Figure(PART, "distinct machine codes", first["machine_codes"], goal=_9, judged=judged)
     what = f"differing of {same.entries} files and folders, built twice"
-    yield Figure(PART, what, differing, goal=Goal(0, exact=True), judged=judged, samples=raw)
+    yield Figure(PART, what, differing, goal=Goal(0, Bound.EXACT), judged=judged, samples=raw)
 
 
-_12, _11, _9 = Goal(12, exact=True), Goal(11), Goal(9, exact=True)
+_12, _11, _9 = Goal(12, Bound.EXACT), Goal(11), Goal(9, Bound.EXACT)
 
 
 def _build(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from figures.bench import Bench
-from figures.figure import Figure, Goal
+from figures.figure import Bound, Figure, Goal
 
 PART = "plans"
 
@@ -67,12 +67,12 @@ def figures(bench: Bench) -> Iterator[Figure]:
         keys = {k["key_digest"] for k in bench.planned("--manifest", str(manifest))}
         planned[case.name] = keys
         counted = keys - planned[case.beyond] if case.beyond else keys
-        yield Figure(PART, case.name, len(counted), "keys", goal=Goal(case.keys, exact=True))
+        yield Figure(PART, case.name, len(counted), "keys", goal=Goal(case.keys, Bound.EXACT))
     # What the command line plans with no manifest at all is the deployment with five drafts.
     bare = {k["key_digest"] for k in bench.planned("--arch", "gfx950", "--tp", "4")}
     differing = len(bare ^ planned[CASES[0].name])
     what = "keys in which `--arch gfx950 --tp 4` differs from 5 drafts"
-    yield Figure(PART, what, differing, "keys", goal=Goal(0, exact=True))
+    yield Figure(PART, what, differing, "keys", goal=Goal(0, Bound.EXACT))
 
 
 def manifest_text(case: Case) -> str:

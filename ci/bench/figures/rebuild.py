@@ -12,7 +12,7 @@ from typing import Any
 from figures.bench import PROJECT, Bench, inherited, parsed
 from figures.deployment import DeploymentStore
 from figures.errors import BenchError
-from figures.figure import Figure, Goal
+from figures.figure import Bound, Figure, Goal
 from figures.plain import PlainRun, cores, plain
 from figures.process import Command, measure, successful
 from figures.samples import interpolate, spread
@@ -100,8 +100,8 @@ def figures(bench: Bench, store: DeploymentStore) -> Iterator[Figure]:
     cpu, wall = median(r.cpu for r in rebuilds), median(r.wall for r in rebuilds)
     traced = max(r.report["traced"] for r in rebuilds)
     n = len(store.keys)
-    yield row("imports of FlyDSL or torch", imports, Goal(0, exact=True))
-    yield row("launches traced", traced, Goal(0, exact=True))
+    yield row("imports of FlyDSL or torch", imports, Goal(0, Bound.EXACT))
+    yield row("launches traced", traced, Goal(0, Bound.EXACT))
     yield row(f"wall of the whole command, {n} keys", wall, Goal(2.0), "s", 2)
     yield row("CPU / FlyDSL's with a warm disk cache", cpu / warm.cpu, Goal(0.01), digits=4)
     yield row("wall / FlyDSL's with a warm disk cache", wall / warm.wall, Goal(0.01), digits=4)

@@ -23,7 +23,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and raw samples")
     parser.add_argument("--kernels", metavar="SOURCE", help="as for mono-build")
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="a store of the 84 keys instead of building one"
+        "--store",
+        type=Path,
+        metavar="DIR",
+        help="a store that has the launches instead of building one",
     )
     parser.add_argument("--repeats", type=_positive, default=2, help="rounds (default: 2)")
     parser.add_argument("--quick", action="store_true", help="reduced samples, not judged")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from figures.figure import Figure
+from figures.figure import SIGNS, Figure
 
 _HEADER = ("part", "what", "goal", "measured", "verdict")
 
@@ -27,8 +27,7 @@ def _row(figure: Figure) -> tuple[str, ...]:
     goal = figure.goal
     wanted = "-"
     if goal is not None:
-        sign = "=" if goal.exact else "<="
-        wanted = f"{sign} {amount(goal.value, figure.unit, figure.digits)}"
+        wanted = f"{SIGNS[goal.bound]} {amount(goal.value, figure.unit, figure.digits)}"
     measured = amount(figure.value, figure.unit, figure.digits)
     return (figure.part, figure.what, wanted, measured, figure.verdict.value)
 

@@ -1,0 +1,1 @@
+"""What launches should compute: plain torch, a package for each family."""

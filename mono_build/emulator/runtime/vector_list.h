@@ -1,0 +1,56 @@
+/* Every vector instruction with the common signatures; VECTOR, CARRY and COMPARE are set by the includer. */
+VECTOR(v_mov_b32) VECTOR(v_mov_b64) VECTOR(v_not_b32) VECTOR(v_bfrev_b32)
+VECTOR(v_ffbh_u32) VECTOR(v_ffbl_b32) VECTOR(v_ffbh_i32)
+VECTOR(v_cndmask_b32)
+VECTOR(v_add_f32) VECTOR(v_sub_f32) VECTOR(v_subrev_f32) VECTOR(v_mul_f32) VECTOR(v_mul_legacy_f32)
+VECTOR(v_min_f32) VECTOR(v_max_f32) VECTOR(v_fma_f32) VECTOR(v_fmac_f32)
+VECTOR(v_min3_f32) VECTOR(v_max3_f32) VECTOR(v_med3_f32) VECTOR(v_minimum3_f32) VECTOR(v_maximum3_f32)
+VECTOR(v_fract_f32) VECTOR(v_trunc_f32) VECTOR(v_ceil_f32) VECTOR(v_rndne_f32) VECTOR(v_floor_f32)
+VECTOR(v_rcp_f32) VECTOR(v_rcp_iflag_f32) VECTOR(v_rsq_f32) VECTOR(v_sqrt_f32)
+VECTOR(v_exp_f32) VECTOR(v_log_f32) VECTOR(v_ldexp_f32) VECTOR(v_frexp_exp_i32_f32) VECTOR(v_frexp_mant_f32)
+VECTOR(v_cvt_f32_i32) VECTOR(v_cvt_f32_u32) VECTOR(v_cvt_i32_f32) VECTOR(v_cvt_u32_f32)
+VECTOR(v_cvt_rpi_i32_f32) VECTOR(v_cvt_flr_i32_f32)
+VECTOR(v_cvt_f32_ubyte0) VECTOR(v_cvt_f32_ubyte1) VECTOR(v_cvt_f32_ubyte2) VECTOR(v_cvt_f32_ubyte3)
+VECTOR(v_div_fmas_f32) VECTOR(v_div_fixup_f32) CARRY(v_div_scale_f32)
+VECTOR(v_add_f64) VECTOR(v_mul_f64) VECTOR(v_fma_f64) VECTOR(v_min_f64) VECTOR(v_max_f64)
+VECTOR(v_cvt_f64_f32) VECTOR(v_cvt_f32_f64) VECTOR(v_cvt_f64_i32) VECTOR(v_cvt_f64_u32)
+VECTOR(v_cvt_i32_f64) VECTOR(v_cvt_u32_f64)
+VECTOR(v_add_u32) VECTOR(v_sub_u32) VECTOR(v_subrev_u32) VECTOR(v_add_i32) VECTOR(v_sub_i32)
+VECTOR(v_mul_lo_u32) VECTOR(v_mul_hi_u32) VECTOR(v_mul_hi_i32)
+VECTOR(v_mul_i32_i24) VECTOR(v_mul_u32_u24) VECTOR(v_mul_hi_i32_i24) VECTOR(v_mul_hi_u32_u24)
+VECTOR(v_mad_i32_i24) VECTOR(v_mad_u32_u24)
+VECTOR(v_min_i32) VECTOR(v_max_i32) VECTOR(v_min_u32) VECTOR(v_max_u32)
+VECTOR(v_min3_i32) VECTOR(v_max3_i32) VECTOR(v_med3_i32)
+VECTOR(v_min3_u32) VECTOR(v_max3_u32) VECTOR(v_med3_u32)
+VECTOR(v_lshlrev_b32) VECTOR(v_lshrrev_b32) VECTOR(v_ashrrev_i32)
+VECTOR(v_lshlrev_b64) VECTOR(v_lshrrev_b64) VECTOR(v_ashrrev_i64)
+VECTOR(v_and_b32) VECTOR(v_or_b32) VECTOR(v_xor_b32) VECTOR(v_xnor_b32)
+VECTOR(v_bfe_u32) VECTOR(v_bfe_i32) VECTOR(v_bfi_b32) VECTOR(v_bfm_b32) VECTOR(v_bcnt_u32_b32)
+VECTOR(v_alignbit_b32) VECTOR(v_alignbyte_b32) VECTOR(v_perm_b32)
+VECTOR(v_add3_u32) VECTOR(v_add_lshl_u32) VECTOR(v_lshl_add_u32) VECTOR(v_lshl_or_b32)
+VECTOR(v_and_or_b32) VECTOR(v_or3_b32) VECTOR(v_xad_u32) VECTOR(v_lshl_add_u64)
+VECTOR(v_sad_u8) VECTOR(v_sad_u32)
+VECTOR(v_add_u16) VECTOR(v_sub_u16) VECTOR(v_subrev_u16) VECTOR(v_mul_lo_u16) VECTOR(v_mad_u16)
+VECTOR(v_mad_legacy_u16)
+VECTOR(v_lshlrev_b16) VECTOR(v_lshrrev_b16) VECTOR(v_ashrrev_i16)
+VECTOR(v_min_u16) VECTOR(v_max_u16) VECTOR(v_min_i16) VECTOR(v_max_i16)
+VECTOR(v_pk_add_u16) VECTOR(v_pk_sub_u16) VECTOR(v_pk_mul_lo_u16) VECTOR(v_pk_mad_u16)
+VECTOR(v_pk_lshlrev_b16) VECTOR(v_pk_lshrrev_b16) VECTOR(v_pk_ashrrev_i16)
+VECTOR(v_pk_min_u16) VECTOR(v_pk_max_u16) VECTOR(v_pk_min_i16) VECTOR(v_pk_max_i16)
+CARRY(v_add_co_u32) CARRY(v_sub_co_u32) CARRY(v_subrev_co_u32)
+CARRY(v_addc_co_u32) CARRY(v_subb_co_u32) CARRY(v_subbrev_co_u32)
+CARRY(v_mad_u64_u32) CARRY(v_mad_i64_i32)
+#define COMPARE_SIX(type) \
+    COMPARE(v_cmp_lt_##type) COMPARE(v_cmp_eq_##type) COMPARE(v_cmp_le_##type) \
+    COMPARE(v_cmp_gt_##type) COMPARE(v_cmp_ne_##type) COMPARE(v_cmp_ge_##type)
+#define COMPARE_FLOAT(type) \
+    COMPARE(v_cmp_lt_##type) COMPARE(v_cmp_eq_##type) COMPARE(v_cmp_le_##type) \
+    COMPARE(v_cmp_gt_##type) COMPARE(v_cmp_lg_##type) COMPARE(v_cmp_ge_##type) \
+    COMPARE(v_cmp_o_##type) COMPARE(v_cmp_u_##type) COMPARE(v_cmp_nge_##type) \
+    COMPARE(v_cmp_nlg_##type) COMPARE(v_cmp_ngt_##type) COMPARE(v_cmp_nle_##type) \
+    COMPARE(v_cmp_neq_##type) COMPARE(v_cmp_nlt_##type)
+COMPARE_SIX(i32) COMPARE_SIX(u32) COMPARE_SIX(i16) COMPARE_SIX(u16) COMPARE_SIX(i64) COMPARE_SIX(u64)
+COMPARE_FLOAT(f32) COMPARE_FLOAT(f64)
+COMPARE(v_cmp_class_f32)
+#undef COMPARE_SIX
+#undef COMPARE_FLOAT

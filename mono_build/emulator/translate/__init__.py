@@ -1,0 +1,1 @@
+"""Instructions to C: one emitter for each instruction, grouped by class."""
