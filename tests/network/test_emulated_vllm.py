@@ -18,7 +18,7 @@ from command import environment, run
 from elftools.elf.elffile import ELFFile
 
 from mono_build.emulator import execute as executing
-from mono_build.emulator.cases.case import Buffer, Case, Part
+from mono_build.emulator.cases.case import Case, Part
 from mono_build.emulator.code import decoded
 from mono_build.emulator.driver import EmulatedDriver
 from mono_build.emulator.engine import Schedule
@@ -130,21 +130,32 @@ def test_a_launch_matches_its_reference_under_an_isa_model(
     assert found.figures.total.instructions / 1e6 == pytest.approx(millions, rel=INSTRUCTIONS)
 
 
-def changed(case: Case, name: str, change: Callable[[torch.Tensor], None]) -> Case:
-    """``case`` with other bytes in a buffer of rank 0; its checks still expect the old ones."""
-    (buffers, *others) = case.buffers
-    (part,) = buffers[name].parts
-    flat = part.tensor().clone().flatten().view(torch.uint8)
-    before = flat.clone()
-    change(flat)
-    assert (flat != before).sum() == 1
-    planted = Buffer(buffers[name].size, (Part(part.offset, flat),))
-    return replace(case, buffers=({**buffers, name: planted}, *others))
+def changed(case: Case, rank: int, name: str, change: Callable[[torch.Tensor], None]) -> Case:
+    """``case`` with other bytes in each part of a buffer; its checks still expect the old ones."""
+
+    def make(part: Part) -> Callable[[], torch.Tensor]:
+        def made() -> torch.Tensor:
+            before = part.tensor().contiguous().flatten().view(torch.uint8)
+            after = before.clone()
+            change(after)
+            assert (after != before).sum() == 1
+            return after
+
+        return made
+
+    buffer = case.buffers[rank][name]
+    planted = replace(buffer, parts=tuple(Part(p.offset, make(p)) for p in buffer.parts))
+    buffers = [dict(of_rank) for of_rank in case.buffers]
+    buffers[rank][name] = planted
+    return replace(case, buffers=tuple(buffers))
 
 
-def smallest_step(data: torch.Tensor) -> None:
-    """The last bit of one code: the smallest error that a weight can have."""
-    data[len(data) // 2] ^= 1
+def other_sign(data: torch.Tensor) -> None:
+    """One weight of a matrix negated.
+
+    A code's last bit would be less than what the order of a sum of 2560 products may change.
+    """
+    data[len(data) // 2] ^= 0x80
 
 
 def next_scale(data: torch.Tensor) -> None:
@@ -153,21 +164,25 @@ def next_scale(data: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("buffer", "change", "noticed"),
+    ("name", "rank", "buffer", "change", "noticed"),
     [
-        ("wqkv", smallest_step, "halves of wqkv"),
-        ("wqkv_s", next_scale, "halves of wqkv"),
-        ("wqb_s", next_scale, "query"),
+        ("k1-gfx942", 0, "wqkv", other_sign, "halves of wqkv"),
+        ("k1-gfx942", 0, "wqkv_s", next_scale, "halves of wqkv"),
+        ("k1-gfx942", 0, "wqb_s", next_scale, "query"),
+        # In every expert that may be picked.
+        ("ffn-gfx950", 3, "w2_s", next_scale, "experts' part, rank 3"),
     ],
 )
 def test_one_wrong_byte_of_a_weight_is_noticed_where_it_is_used(
     launches: Callable[[str], tuple[Path, LaunchKey]],
+    name: str,
+    rank: int,
     buffer: str,
     change: Callable[[torch.Tensor], None],
     noticed: str,
 ) -> None:
-    store, key = launches("k1-gfx942")
-    case = changed(maker_for(key.family, key.launch)(key, SEED), buffer, change)
+    store, key = launches(name)
+    case = changed(maker_for(key.family, key.launch)(key, SEED), rank, buffer, change)
     found = execute_case(store, key, case, (Schedule(),))
     assert found.outcome is Outcome.DIFFERS
     # Stages are compared with what the stage before left, so the ones before and after it still pass.
