@@ -92,7 +92,9 @@ def _vector_kernel(
         register += size
     before = ["s_mov_b64 s[90:91], exec", "s_mov_b64 exec, -1"]
     before += [f"v_mov_b32 v{number}, 0x{OLD:x}" for number, _, _ in wanted]
-    body = "\n  ".join([*before, "s_mov_b64 exec, s[90:91]", *text, "s_waitcnt vmcnt(0) lgkmcnt(0)"])
+    body = "\n  ".join(
+        [*before, "s_mov_b64 exec, s[90:91]", *text, "s_waitcnt vmcnt(0) lgkmcnt(0)"]
+    )
     snippet = Snippet(
         body,
         vector=inputs,

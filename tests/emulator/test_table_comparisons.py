@@ -26,18 +26,60 @@ from table_kit import (
 from tries_kit import f32
 
 MASK = 0xFFFFFFFF
-INTEGERS = """
-v_cmp_lt_i16 v_cmp_eq_i16 v_cmp_le_i16 v_cmp_gt_i16 v_cmp_ne_i16 v_cmp_ge_i16
-v_cmp_lt_u16 v_cmp_eq_u16 v_cmp_le_u16 v_cmp_gt_u16 v_cmp_ne_u16 v_cmp_ge_u16
-v_cmp_lt_i32 v_cmp_eq_i32 v_cmp_le_i32 v_cmp_gt_i32 v_cmp_ne_i32 v_cmp_ge_i32
-v_cmp_lt_u32 v_cmp_eq_u32 v_cmp_le_u32 v_cmp_gt_u32 v_cmp_ne_u32 v_cmp_ge_u32
-v_cmp_lt_i64 v_cmp_eq_i64 v_cmp_le_i64 v_cmp_gt_i64 v_cmp_ne_i64 v_cmp_ge_i64
-v_cmp_lt_u64 v_cmp_eq_u64 v_cmp_le_u64 v_cmp_gt_u64 v_cmp_ne_u64 v_cmp_ge_u64
-""".split()
-FLOATS = """
-v_cmp_lt_f32 v_cmp_eq_f32 v_cmp_le_f32 v_cmp_gt_f32 v_cmp_lg_f32 v_cmp_ge_f32 v_cmp_o_f32
-v_cmp_nlt_f32 v_cmp_neq_f32 v_cmp_nle_f32 v_cmp_ngt_f32 v_cmp_nlg_f32 v_cmp_nge_f32 v_cmp_u_f32
-""".split()
+INTEGERS = [
+    "v_cmp_lt_i16",
+    "v_cmp_eq_i16",
+    "v_cmp_le_i16",
+    "v_cmp_gt_i16",
+    "v_cmp_ne_i16",
+    "v_cmp_ge_i16",
+    "v_cmp_lt_u16",
+    "v_cmp_eq_u16",
+    "v_cmp_le_u16",
+    "v_cmp_gt_u16",
+    "v_cmp_ne_u16",
+    "v_cmp_ge_u16",
+    "v_cmp_lt_i32",
+    "v_cmp_eq_i32",
+    "v_cmp_le_i32",
+    "v_cmp_gt_i32",
+    "v_cmp_ne_i32",
+    "v_cmp_ge_i32",
+    "v_cmp_lt_u32",
+    "v_cmp_eq_u32",
+    "v_cmp_le_u32",
+    "v_cmp_gt_u32",
+    "v_cmp_ne_u32",
+    "v_cmp_ge_u32",
+    "v_cmp_lt_i64",
+    "v_cmp_eq_i64",
+    "v_cmp_le_i64",
+    "v_cmp_gt_i64",
+    "v_cmp_ne_i64",
+    "v_cmp_ge_i64",
+    "v_cmp_lt_u64",
+    "v_cmp_eq_u64",
+    "v_cmp_le_u64",
+    "v_cmp_gt_u64",
+    "v_cmp_ne_u64",
+    "v_cmp_ge_u64",
+]
+FLOATS = [
+    "v_cmp_lt_f32",
+    "v_cmp_eq_f32",
+    "v_cmp_le_f32",
+    "v_cmp_gt_f32",
+    "v_cmp_lg_f32",
+    "v_cmp_ge_f32",
+    "v_cmp_o_f32",
+    "v_cmp_nlt_f32",
+    "v_cmp_neq_f32",
+    "v_cmp_nle_f32",
+    "v_cmp_ngt_f32",
+    "v_cmp_nlg_f32",
+    "v_cmp_nge_f32",
+    "v_cmp_u_f32",
+]
 RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "lt": operator.lt,
     "eq": operator.eq,

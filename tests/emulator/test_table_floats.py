@@ -206,7 +206,9 @@ def test_approximated_functions(
         assert (math.isnan(got) and math.isnan(want)) or got == want, (n, got, want)
 
 
-@pytest.mark.parametrize(("name", "width"), [("v_permlane16_swap_b32", 16), ("v_permlane32_swap_b32", 32)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("v_permlane16_swap_b32", 16), ("v_permlane32_swap_b32", 32)]
+)
 def test_swaps_of_lanes(
     machines: dict[str, tuple[Machine, Machine]], name: str, width: int
 ) -> None:

@@ -75,14 +75,34 @@ RELATIONS = {
     "lt": operator.lt,
     "le": operator.le,
 }
-COMPARISONS = """
-s_cmp_eq_i32 s_cmp_lg_i32 s_cmp_gt_i32 s_cmp_ge_i32 s_cmp_lt_i32 s_cmp_le_i32
-s_cmp_eq_u32 s_cmp_lg_u32 s_cmp_gt_u32 s_cmp_ge_u32 s_cmp_lt_u32 s_cmp_le_u32
-""".split()
-CONSTANT_COMPARISONS = """
-s_cmpk_eq_i32 s_cmpk_lg_i32 s_cmpk_gt_i32 s_cmpk_ge_i32 s_cmpk_lt_i32 s_cmpk_le_i32
-s_cmpk_eq_u32 s_cmpk_lg_u32 s_cmpk_gt_u32 s_cmpk_ge_u32 s_cmpk_lt_u32 s_cmpk_le_u32
-""".split()
+COMPARISONS = [
+    "s_cmp_eq_i32",
+    "s_cmp_lg_i32",
+    "s_cmp_gt_i32",
+    "s_cmp_ge_i32",
+    "s_cmp_lt_i32",
+    "s_cmp_le_i32",
+    "s_cmp_eq_u32",
+    "s_cmp_lg_u32",
+    "s_cmp_gt_u32",
+    "s_cmp_ge_u32",
+    "s_cmp_lt_u32",
+    "s_cmp_le_u32",
+]
+CONSTANT_COMPARISONS = [
+    "s_cmpk_eq_i32",
+    "s_cmpk_lg_i32",
+    "s_cmpk_gt_i32",
+    "s_cmpk_ge_i32",
+    "s_cmpk_lt_i32",
+    "s_cmpk_le_i32",
+    "s_cmpk_eq_u32",
+    "s_cmpk_lg_u32",
+    "s_cmpk_gt_u32",
+    "s_cmpk_ge_u32",
+    "s_cmpk_lt_u32",
+    "s_cmpk_le_u32",
+]
 
 
 def _two_source_rows() -> list[ScalarRow]:
