@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 import pytest
+from asm_kit import Machine
 from table_kit import (
     ARCHS,
     EDGES,
@@ -91,7 +92,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
     "o": lambda a, b: not (math.isnan(a) or math.isnan(b)),
     "u": lambda a, b: math.isnan(a) or math.isnan(b),
     "nlt": lambda a, b: not a < b,
-    "neq": lambda a, b: not a == b,
+    "neq": operator.ne,
     "nle": lambda a, b: not a <= b,
     "ngt": lambda a, b: not a > b,
     "nlg": lambda a, b: not (a < b or a > b),
@@ -200,13 +201,13 @@ KERNELS = {
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Machine]:
     return {a: table_machine(KERNELS, a, tmp_path_factory.mktemp(a)) for a in ARCHS}
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_comparisons(machines: dict[str, object], arch: str, name: str) -> None:
+def test_comparisons(machines: dict[str, Machine], arch: str, name: str) -> None:
     assert wrong_rows(machines[arch], name, KERNELS[name]) == {}
 
 

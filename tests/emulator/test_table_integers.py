@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from asm_kit import Machine
 from table_kit import (
     ARCHS,
     LANES,
@@ -15,6 +16,7 @@ from table_kit import (
     A,
     B,
     C,
+    Placed,
     Row,
     lanes,
     signed,
@@ -146,7 +148,7 @@ def _gfx950_rows() -> list[Row]:
     return rows
 
 
-def _kernels(arch: str) -> dict[str, object]:
+def _kernels(arch: str) -> dict[str, Placed]:
     rows = _rows() + (_gfx950_rows() if arch == "gfx950" else [])
     return dict(vector_kernels(rows, {1: A, 2: B, 3: C}, {4: S}))
 
@@ -155,12 +157,12 @@ KERNELS = {arch: _kernels(arch) for arch in ARCHS}
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Machine]:
     return {a: table_machine(KERNELS[a], a, tmp_path_factory.mktemp(a)) for a in ARCHS}
 
 
 @pytest.mark.parametrize(("arch", "name"), [(a, n) for a in ARCHS for n in KERNELS[a]])
-def test_integers(machines: dict[str, object], arch: str, name: str) -> None:
+def test_integers(machines: dict[str, Machine], arch: str, name: str) -> None:
     assert wrong_rows(machines[arch], name, KERNELS[arch][name]) == {}
 
 

@@ -29,10 +29,11 @@ def _loads(
         body = start + text.replace("<on>", "s_mov_b64 exec, s[90:91]") + WAIT
         snippet = Snippet(body, vector, exec=mask, results=registers, **more)  # type: ignore[arg-type]
 
-        def check(result: Result, mask: int = mask) -> None:
-            for n in LANES:
-                expected = want(n) if mask >> n & 1 else [OLD] * words
-                assert [result.vector[r][n] for r in registers] == expected, n
+        expected = [want(n) if mask >> n & 1 else [OLD] * words for n in LANES]
+
+        def check(result: Result, expected: list[list[int]] = expected) -> None:
+            got = [list(lane) for lane in zip(*result.vector.values(), strict=True)]
+            assert got == expected
 
         SNIPPETS[f"{name}_{on}"] = (snippet, check)
 
@@ -120,22 +121,21 @@ _lds_stores("ds_add_u32", "v_or_b32 v4, 0x80000000, v4\n  ds_add_u32 v1, v4 offs
             lambda n: {64 + n: (OLD + (0x80000000 | n)) & 0xFFFFFFFF})  # fmt: skip
 
 
-def _scalar_load(words: int) -> None:
+def _scalar_load(name: str, words: int) -> None:
     target = f"s[20:{19 + words}]"
-    name = f"s_load_dwordx{words}"
     text = f"s_mov_b32 s{20 + words}, 0x{OLD:x}\n  {name} {target}, s[94:95], 0x8{WAIT}"
-    wanted = tuple(range(20, 21 + min(words, 8)))  # the frame around a text keeps up to 10
 
     def check(result: Result) -> None:
-        assert [result.scalar[r] for r in wanted[:8]] == DATA[2:10]
-        if words == 8:
-            assert result.scalar[28] == OLD
+        # The frame around a text gives back up to ten: the first eight and, of eight, the one behind.
+        behind = OLD if words == 8 else DATA[10]
+        assert [result.scalar[r] for r in range(20, 29)] == [*DATA[2:10], behind]
 
-    SNIPPETS[name] = (Snippet(text, scalars=wanted, memory=DATA, exec=0), check)
+    scalars = tuple(range(20, 29))
+    SNIPPETS[name] = (Snippet(text, scalars=scalars, memory=DATA, exec=0), check)
 
 
-_scalar_load(8)
-_scalar_load(16)
+_scalar_load("s_load_dwordx8", 8)
+_scalar_load("s_load_dwordx16", 16)
 
 
 def _upper(result: Result) -> None:

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 
 import pytest
+from asm_kit import Machine
 from table_kit import ARCHS, EDGES, SCC, ScalarRow, scalar_kernel, signed, table_machine, wrong_rows
 
 OLD = 0xAAAA5555
@@ -215,11 +216,11 @@ KERNELS = {
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Machine]:
     return {a: table_machine(KERNELS, a, tmp_path_factory.mktemp(a)) for a in ARCHS}
 
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_scalars(machines: dict[str, object], arch: str, name: str) -> None:
+def test_scalars(machines: dict[str, Machine], arch: str, name: str) -> None:
     assert wrong_rows(machines[arch], name, KERNELS[name]) == {}
