@@ -16,6 +16,7 @@ from table_kit import (
     EDGES,
     EXECS,
     LANES,
+    PARTIAL,
     A,
     B,
     ScalarRow,
@@ -113,17 +114,22 @@ def _mask(relation: Callable[[float, float], bool], a: Sequence[float], b: Seque
     return sum(1 << n for n, (x, y) in enumerate(zip(a, b, strict=True)) if relation(x, y))
 
 
-def _rows_of(text: str, mask: int, *, to_vcc: bool, before: dict[int, int]) -> list[ScalarRow]:
-    """The mask with all lanes on, some and none: lanes that are off give 0."""
+def _rows_of(
+    text: str, mask: int, *, to_vcc: bool, before: dict[int, int] | None = None
+) -> list[ScalarRow]:
+    """The mask with all lanes on, some and none: lanes that are off give 0.
+
+    With ``before`` it is the operand that matters, and some lanes are enough.
+    """
     low, high = (106, 107) if to_vcc else (30, 31)
     return [
         ScalarRow(
             text,
-            {low: 0x5A5A5A5A, high: 0xA5A5A5A5} | before,
+            {low: 0x5A5A5A5A, high: 0xA5A5A5A5} | (before or {}),
             {low: mask & on & MASK, high: (mask & on) >> 32},
             exec=on,
         )
-        for on in EXECS.values()
+        for on in (EXECS.values() if before is None else (PARTIAL,))
     ]
 
 
@@ -139,8 +145,8 @@ def _integer_rows(names: Sequence[str]) -> list[ScalarRow]:
 
         first, second, a, b = sources
         mask = _mask(relation, typed(a), typed(b))
-        rows += _rows_of(f"{name} vcc, {first}, {second}", mask, to_vcc=True, before={})
-        rows += _rows_of(f"{name} s[30:31], {first}, {second}", mask, to_vcc=False, before={})
+        rows += _rows_of(f"{name} vcc, {first}, {second}", mask, to_vcc=True)
+        rows += _rows_of(f"{name} s[30:31], {first}, {second}", mask, to_vcc=False)
         # A constant, a literal and a scalar register in the place of a source.
         constant = _mask(relation, typed([-1] * 64), typed(b))
         rows += _rows_of(f"{name} vcc, -1, {second}", constant, to_vcc=True, before={})
@@ -162,8 +168,8 @@ def _float_rows() -> list[ScalarRow]:
     for name in FLOATS:
         relation = RELATIONS[name.split("_")[2]]
         mask = _mask(relation, X, Y)
-        rows += _rows_of(f"{name} vcc, v8, v9", mask, to_vcc=True, before={})
-        rows += _rows_of(f"{name} s[30:31], v8, v9", mask, to_vcc=False, before={})
+        rows += _rows_of(f"{name} vcc, v8, v9", mask, to_vcc=True)
+        rows += _rows_of(f"{name} s[30:31], v8, v9", mask, to_vcc=False)
         signs = _mask(relation, [-abs(x) for x in X], [-y for y in Y])
         rows += _rows_of(f"{name} s[30:31], -|v8|, -v9", signs, to_vcc=False, before={})
         constant = _mask(relation, [1.0] * 64, Y)
@@ -182,12 +188,12 @@ def _carry_rows() -> list[ScalarRow]:
     for target in ("vcc", "s[30:31]"):
         to_vcc = target == "vcc"
         text = f"v_subrev_co_u32 v12, {target}, v1, v2"
-        rows += _rows_of(text, borrow, to_vcc=to_vcc, before={})
+        rows += _rows_of(text, borrow, to_vcc=to_vcc)
         text = f"v_sub_co_u32 v12, {target}, v1, v2"
-        rows += _rows_of(text, _mask(operator.lt, A, B), to_vcc=to_vcc, before={})
+        rows += _rows_of(text, _mask(operator.lt, A, B), to_vcc=to_vcc)
         text = f"v_add_co_u32 v12, {target}, v1, v2"
         carry = _mask(lambda a, b: a + b > MASK, A, B)
-        rows += _rows_of(text, carry, to_vcc=to_vcc, before={})
+        rows += _rows_of(text, carry, to_vcc=to_vcc)
     return rows
 
 

@@ -14,7 +14,7 @@ from table_kit import ARCHS, EDGES, SCC, ScalarRow, scalar_kernel, signed, table
 
 OLD = 0xAAAA5555
 MASK = 0xFFFFFFFF
-PAIRS = [(a, b) for a in EDGES for b in (EDGES[1], EDGES[3], EDGES[4], EDGES[7])]
+PAIRS = [(a, EDGES[(n + k) % 8]) for n, a in enumerate(EDGES) for k in (1, 4)]
 PAIRS += [(a, a) for a in (0, 0x7FFFFFFF)] + [(0x80000000, 0x1F), (5, 7), (0xFFFFFFF0, 0x2F)]
 Result = tuple[int, int | None]  # the value, and SCC or None where it stays
 
@@ -130,7 +130,7 @@ def _two_source_rows() -> list[ScalarRow]:
 
 def _wide_rows() -> list[ScalarRow]:
     rows = []
-    values = (0, 1, 1 << 32, 0x80000000, 0x8000000000000001, 0x123456789ABCDEF0, (1 << 64) - 1)
+    values = (0, 1, 1 << 32, 0x8000000000000001, 0x123456789ABCDEF0)
     for name, function in WIDE.items():
         for a in values:
             for b in values:
@@ -161,8 +161,8 @@ def _compare_rows() -> list[ScalarRow]:
             rows.append(ScalarRow(f"{name} {form}", {6: a, 7: b}, {SCC: want}, 1 - want))
     for name in CONSTANT_COMPARISONS:
         relation, kind = RELATIONS[name.split("_")[2]], name[-3]
-        for a in (*EDGES, 0xFFFF8000, 0x8001):
-            for constant in (0, 1, 0x7FFF, 0x8000, 0xFFFF):
+        for a in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, 0x8000, 0xFFFF8000):
+            for constant in (1, 0x8000, 0xFFFF):
                 # Signed constants are extended, unsigned ones are not.
                 first, second = (signed(a), signed(constant, 16)) if kind == "i" else (a, constant)
                 want = int(relation(first, second))
