@@ -18,6 +18,11 @@ DATA = [0x00ABCDEF * n + 0x5A for n in range(260)]
 SNIPPETS: dict[str, tuple[Snippet, Callable[[Result], None]]] = {}
 
 
+def _half_of(pair: int) -> list[int]:
+    """Pair of words ``pair`` of what ds_write_b128 left: 4 words a lane."""
+    return [100 * (2 * (pair % 2) + k) + pair // 2 for k in range(2)]
+
+
 def _loads(
     name: str, text: str, stride: int, want: Callable[[int], list[int]], words: int, **more: object
 ) -> None:
@@ -80,12 +85,6 @@ _loads("ds_read2_b64", _WRITE + "ds_read2_b64 v[10:13], v1 offset0:1 offset1:0",
 # 64 elements of 8 bytes on: v1 walks the lower 512 bytes in steps of 8.
 _loads("ds_read2st64_b64", LDS + "\n  v_lshlrev_b32 v2, 1, v1\n  ds_write_b128 v2, v[4:7]" + WAIT + "\n  <on>\n  ds_read2st64_b64 v[10:13], v1 offset0:0 offset1:1", 8,
        lambda n: [w for m in (n, n + 64) for w in _half_of(m)], 4, lds=1024)  # fmt: skip
-
-
-def _half_of(pair: int) -> list[int]:
-    """Pair of words ``pair`` of what ds_write_b128 left: 4 words a lane."""
-    return [100 * (2 * (pair % 2) + k) + pair // 2 for k in range(2)]
-
 
 _CLEAR = LDS + f"\n  v_mov_b32 v8, 0x{OLD:x}\n  v_lshlrev_b32 v3, 2, v0"
 _CLEAR += "".join(f"\n  ds_write_b32 v3, v8 offset:{256 * k}" for k in range(4)) + WAIT
