@@ -36,6 +36,11 @@ static int post_scale(float value, float d, float n)
     (void)f32_div_scale(value, d, n, &flag);
     return flag;
 }
+static uint32_t scale(float value, float d, float n)
+{
+    int flag;
+    return as_u32(f32_div_scale(value, d, n, &flag));
+}
 """
 UNARY = ("fract", "frexp_mantissa", "rcp", "sqrt", "rsq", "exp2", "log2", "clamp")
 BINARY = ("min", "max", "minimum", "maximum")
@@ -53,6 +58,7 @@ SOURCE = (
             "MAP(ldexp, as_u32(f32_ldexp(X, (int32_t)y)))",
             "MAP(divide, divide(X, Y, (int32_t)z))",
             "MAP(post_scale, post_scale(X, Y, Z))",
+            "MAP(scale, scale(X, Y, Z))",
             "MAP(fmas, as_u32(f32_div_fmas(X, Y, Z, 1)))",
             "MAP(fmas_plain, as_u32(f32_div_fmas(X, Y, Z, 0)))",
             "MAP(fixup, as_u32(f32_div_fixup(X, Y, Z)))",
@@ -206,16 +212,30 @@ def test_the_division_sequence_rounds_correctly(shim: ctypes.CDLL, error: int) -
     assert same_or_both_nan(got, expected).all()
 
 
-def test_division_flags_extreme_quotients(shim: ctypes.CDLL) -> None:
-    big, small = 2.0**100, 2.0**-100
-    got = run_map(
-        shim,
-        "post_scale",
-        of(big, small, 2.0, 2.0),
-        of(1.0, 1.0, 1.0, 0.0),
-        of(big, small, 2.0, 2.0),
+def test_division_flags_large_quotients_and_denormal_ones(shim: ctypes.CDLL) -> None:
+    # Exponents 96 apart; a quotient below 2^-126 (CDNA3 ISA, V_DIV_SCALE_F32).
+    numerator = of(2.0**96, 2.0**95, 2.0**-100, 2.0**-56, 1.99 * 2.0**-57, 2.0, 2.0)
+    denominator = of(1.0, 1.0, 1.0, 2.0**70, 2.0**70, 1.0, 0.0)
+    got = run_map(shim, "post_scale", numerator, denominator, numerator)
+    assert got.tolist() == [1, 0, 0, 0, 1, 0, 0]
+
+
+def test_division_scales_by_the_document(shim: ctypes.CDLL) -> None:
+    # The numerator of a denormal quotient; both of a tiny numerator, of a denormal denominator and of one
+    # whose reciprocal is denormal; the denominator of a large quotient.
+    numerator = of(2.0**-60, 2.0**-100, 2.0**-104, 2.0**-40, 2.0, 2.0**96)
+    denominator = of(2.0**70, 2.0**7, 1.0, 2.0**-130, 2.0**127, 1.0)
+    up, down = 2.0**64, 2.0**-64
+    scaled = run_map(shim, "scale", numerator, denominator, numerator)
+    assert (
+        scaled.tolist()
+        == bits(floats(numerator) * torch.tensor([up, 1.0, up, up, down, 1.0])).tolist()
     )
-    assert got.tolist() == [1, 1, 0, 0]
+    scaled = run_map(shim, "scale", denominator, denominator, numerator)
+    assert (
+        scaled.tolist()
+        == bits(floats(denominator) * torch.tensor([1.0, 1.0, up, up, down, up])).tolist()
+    )
 
 
 def test_scaling_down_and_adding_are_one_rounding(shim: ctypes.CDLL) -> None:

@@ -242,10 +242,10 @@ static inline float f32_div_scale(float value, float denominator, float numerato
 {
     int d = f32_biased_exponent(denominator), n = f32_biased_exponent(numerator);
     int is_denominator = as_u32(value) == as_u32(denominator);
-    int overflow = n - d >= 96, underflow = n - d <= -96;
+    int overflow = n - d >= 96, underflow = fabs((double)numerator / (double)denominator) < 0x1p-126;
     int power = n <= 23 ? 64 : 0; /* remainders of a tiny numerator would be denormal */
     power = underflow ? (is_denominator ? 0 : 64) : power;
-    int large = d >= 253; /* the reciprocal would be denormal */
+    int large = fabsf(denominator) > 0x1p126f; /* the reciprocal would be denormal */
     power = large ? (underflow & !is_denominator ? 0 : -64) : power;
     power = d == 0 ? 64 : power;
     power = overflow ? (is_denominator ? 64 : 0) : power;
