@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,13 @@ from mono_build.errors import ToolchainError
 _SCALED_PREFIX = 0xD3AC
 _SDWA = 249
 _DPP = 250
+# Operands that lie in accumulation registers by the instruction itself, not by bits of the encoding
+# (CDNA3 ISA, V_ACCVGPR_READ, V_ACCVGPR_WRITE and V_ACCVGPR_MOV_B32).
+_ACCUMULATION = {
+    "v_accvgpr_read": ("src0",),
+    "v_accvgpr_write": ("vdst",),
+    "v_accvgpr_mov_b32": ("vdst", "src0"),
+}
 # Source operands of a scaled MFMA that the wheel's table gives as plain bits.
 _SCALES = ("scale_src0", "scale_src1")
 
@@ -103,7 +110,8 @@ def _fields(form: _Format, number: int, bits: int) -> tuple[list[Operand], dict[
             modifiers[field.name] = value
         elif width := _width(form, widths, field.name):
             operands.append(Operand(field.name, field.first + value * field.scale, width))
-    return _accumulation(_scalars(form, number, operands, modifiers), modifiers), modifiers
+    operands = _accumulation(_scalars(form, number, operands, modifiers), modifiers)
+    return _to_accumulation(operands, _ACCUMULATION.get(form.names[number], ())), modifiers
 
 
 def _width(form: _Format, widths: Mapping[str, int], field: str) -> int | None:
@@ -141,9 +149,13 @@ def _accumulation(operands: list[Operand], modifiers: dict[str, int]) -> list[Op
         "data1": sources,
         "vdata": sources,
     }
+    return _to_accumulation(operands, [field for field, is_chosen in chosen.items() if is_chosen])
+
+
+def _to_accumulation(operands: list[Operand], fields: Collection[str]) -> list[Operand]:
     return [
         Operand(o.field, o.code - VGPR + AGPR, o.bits)
-        if chosen.get(o.field) and VGPR <= o.code < AGPR
+        if o.field in fields and VGPR <= o.code < AGPR
         else o
         for o in operands
     ]

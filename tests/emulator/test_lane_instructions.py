@@ -128,6 +128,14 @@ TRIES.vector(
     [n ^ 3 for n in LANES],
     lds=256,
 )
+TRIES.vector(
+    "accumulation_registers",
+    "v_accvgpr_write_b32 a1, v1\n  v_accvgpr_mov_b32 a2, a1\n  v_accvgpr_write_b32 a1, 5\n"
+    "  v_accvgpr_read_b32 v10, a2\n  v_lshl_or_b32 v10, v2, 8, v10",
+    {1: list(LANES), 2: 3},
+    [OLD if n % 2 else 3 << 8 | n for n in LANES],
+    exec=EVEN,
+)
 
 
 def _swap(width: int) -> Try:

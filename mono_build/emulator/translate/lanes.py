@@ -55,5 +55,7 @@ EMITTERS: dict[str, Emitter] = {
     "v_permlane16_swap_b32": _swap,
     "v_permlane32_swap_b32": _swap,
     "v_swap_b32": _swap,
+    "v_accvgpr_read": _accumulator,
+    "v_accvgpr_write": _accumulator,
     "v_accvgpr_mov_b32": _accumulator,
 }
