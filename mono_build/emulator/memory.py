@@ -17,8 +17,6 @@ from mono_runtime.errors import DriverError
 _GAP = 1 << 20
 _PAGE = mmap.PAGESIZE
 _IMPORTED = "imported allocation"
-# How many released allocations keep their addresses (not their memory).
-_KEPT = 64
 # Released allocations whose addresses stay unused, so that a late access to one is seen. Their memory is given back.
 _KEPT = 64
 
@@ -47,7 +45,6 @@ class DeviceMemory:
     """All allocations of all emulated devices of this process; the caller locks."""
 
     _held: dict[int, _Held] = field(default_factory=dict)
-    _freed: deque[_Held] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _map: MapStruct = field(default_factory=MapStruct)
     _ranges: object = None
     _is_current: bool = False
