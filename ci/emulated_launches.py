@@ -108,7 +108,8 @@ def _largest(outputs: Iterable[Mapping[str, Any]], form: str, whole: bool) -> st
 
 def _name(key: Mapping[str, Any]) -> str:
     build = key["build"]
-    words = [key["launch"], key["arch"], f"TP {build['tp']}", f"{build['tokens']} rows"]
+    rows = build["tokens"]
+    words = [key["launch"], key["arch"], f"TP {build['tp']}", f"{rows} row{'s' * (rows != 1)}"]
     if key["launch"] != "ffn":
         words.append(f"ratio {build['ratio']}")
         words += [name for name in ("fold", "index") if build[name]]
