@@ -1,0 +1,1 @@
+"""What vLLM is changed by: its mono kernels, served from a store instead of compiled."""
