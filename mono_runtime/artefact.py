@@ -16,7 +16,8 @@ from mono_runtime.errors import InvalidValue
 from mono_runtime.launch_plan import LaunchPlan
 
 # 2: plans list pairs of a caller's arguments, and leave out kernel arguments that are these.
-ARTEFACT_SCHEMA = 2
+# 3: plans state the memory that kernels need of their own.
+ARTEFACT_SCHEMA = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ on which grid, and where every kernel argument lies in the kernarg segment.
 
 As JSON, the caller's arguments are one line, ``x i64, n i32``, and a dispatch whose kernel takes them
 as they are, in order and each at the next multiple of its size, does not list them again. So a plan has
-one form: such a list is never written, and refused where it is read.
+one form: such a list is never written, and refused where it is read. Workspace is one line too,
+``scratch 4096, epoch 3328`` in the caller's order, and left out when there is none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from mono_runtime.expressions import (
 MAX_KERNARG = 65536
 # Bytes of each argument type. Pointers are device addresses of 64 bits.
 TYPE_BYTES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4, "f64": 8, "ptr": 8}
+# Types that hold the address of memory: FlyDSL's launchers take addresses as 64-bit integers.
+_ADDRESSES = ("i64", "ptr")
 # Argument lists that are kept for plans to share: a store's families have few.
 _KEPT = 64
 
@@ -86,18 +89,29 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Workspace:
+    """Memory of the kernels' own: the caller allocates ``size`` bytes, zeroes them once, keeps them, and
+    passes their address as ``argument``."""
+
+    argument: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchPlan:
     """The caller's arguments, where the stream stands among them, and the dispatches in order.
 
     Attributes:
         stream: the stream parameter's name, or None when the launcher has none.
         persistent: whether all workgroups must be resident at once (they wait for each other).
+        workspace: what the kernels need behind some of the arguments, in the arguments' order.
     """
 
     arguments: tuple[Argument, ...]
     stream: str | None
     persistent: bool
     dispatches: tuple[Dispatch, ...]
+    workspace: tuple[Workspace, ...] = ()
 
     def check(self) -> None:
         """Raise `InvalidValue` for a plan that contradicts itself."""
@@ -111,15 +125,19 @@ class LaunchPlan:
             raise InvalidValue("a launch plan without a dispatch")
         for dispatch, segment in zip(self.dispatches, segments, strict=True):
             _check_dispatch(dispatch, segment, caller.names)
+        _check_workspace(self.workspace, self.arguments)
 
     def to_json(self) -> Json:
         natural = natural_layout(self.arguments)
-        return {
+        value = {
             "arguments": ", ".join(f"{a.name} {a.type}" for a in self.arguments),
             "stream": self.stream,
             "persistent": self.persistent,
             "dispatches": [_dispatch_to_json(d, natural) for d in self.dispatches],
         }
+        if self.workspace:
+            value["workspace"] = ", ".join(f"{w.argument} {w.size}" for w in self.workspace)
+        return value
 
     @staticmethod
     def from_json(value: Json) -> LaunchPlan:
@@ -132,7 +150,8 @@ class LaunchPlan:
             segments = [_segment_from_json(d, caller) for d in value["dispatches"]]
             dispatches = map(_dispatch_from_json, value["dispatches"], segments)
             stream, persistent = value["stream"], value["persistent"]
-            plan = LaunchPlan(caller.arguments, stream, persistent, tuple(dispatches))
+            workspace = _workspace_from_json(value["workspace"]) if "workspace" in value else ()
+            plan = LaunchPlan(caller.arguments, stream, persistent, tuple(dispatches), workspace)
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidValue(f"not a launch plan: {error!r}") from error
         if stream is not None:
@@ -229,6 +248,37 @@ def _segment_from_json(dispatch: Json, caller: _Caller) -> _Segment:
     if segment == caller.segment:
         raise InvalidValue("a dispatch lists arguments that are the caller's as they are")
     return segment
+
+
+def _workspace_from_json(text: Json) -> tuple[Workspace, ...]:
+    if type(text) is not str or not text:
+        raise InvalidValue(f"the workspace of a launch plan is {text!r}, not names with sizes")
+    found = []
+    for pair in text.split(", "):
+        name, _, size = pair.partition(" ")
+        # Decimal digits as they are written: one number has one form.
+        if not size.isdecimal() or not size.isascii() or size.startswith("0"):
+            raise InvalidValue(f"the workspace {pair!r} of a launch plan has no size in bytes")
+        size_bytes = checked_count(int(size), f"the workspace of {name}")
+        found.append(Workspace(checked_identifier(name, "an argument with workspace"), size_bytes))
+    return tuple(found)
+
+
+def _check_workspace(workspace: Sequence[Workspace], arguments: Sequence[Argument]) -> None:
+    if not workspace:
+        return
+    places = {a.name: (i, a.type) for i, a in enumerate(arguments)}
+    last = -1
+    for item in workspace:
+        place, type_ = places.get(item.argument, (-1, ""))
+        if type_ not in _ADDRESSES:
+            what = f"of type {type_}" if type_ else "not there"
+            raise InvalidValue(f"the argument {item.argument!r} with workspace is {what}")
+        if item.size <= 0:
+            raise InvalidValue(f"the workspace of {item.argument} is {item.size} bytes")
+        if place <= last:
+            raise InvalidValue(f"the workspace of {item.argument} is out of the arguments' order")
+        last = place
 
 
 def _check_type(name: object, what: str) -> None:

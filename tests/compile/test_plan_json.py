@@ -10,7 +10,13 @@ import pytest
 
 from mono_runtime.errors import InvalidValue
 from mono_runtime.expressions import Arg, Const, Op
-from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan
+from mono_runtime.launch_plan import (
+    Argument,
+    Dispatch,
+    KernelArgument,
+    LaunchPlan,
+    Workspace,
+)
 
 DIGEST = "sha256:" + "0" * 64
 ONE = Const(1)
@@ -160,3 +166,41 @@ def test_many_other_plans_between_two_do_no_harm() -> None:
     for number in range(200):
         LaunchPlan.from_json(written([[f"a{number}", "i64"]]))
     assert LaunchPlan.from_json(written(TWO)) == before
+
+
+THREE = [["part", "ptr"], ["n", "i32"], ["epoch", "i64"]]
+
+
+@pytest.mark.parametrize(
+    ("workspace", "text"),
+    [
+        ([("part", 64)], "part 64"),
+        ([("part", 30001), ("epoch", 3328)], "part 30001, epoch 3328"),
+    ],
+)
+def test_workspace_is_one_line_of_names_and_bytes(
+    workspace: list[tuple[str, int]], text: str
+) -> None:
+    made = replace(plan(THREE, c_layout(THREE)), workspace=tuple(Workspace(*w) for w in workspace))
+    made.check()
+    assert made.to_json() == {**written(THREE), "workspace": text}
+    assert LaunchPlan.from_json({**written(THREE), "workspace": text}) == made
+
+
+@pytest.mark.parametrize(
+    ("workspace", "reason"),
+    [
+        ([("n", 64)], "'n' with workspace is of type i32"),
+        ([("stream", 64)], "'stream' with workspace is not there"),
+        ([("part", 0)], "the workspace of part is 0 bytes"),
+        ([("part", -8)], "the workspace of part is -8 bytes"),
+        ([("epoch", 8), ("part", 8)], "the workspace of part is out of the arguments' order"),
+        ([("part", 8), ("part", 8)], "the workspace of part is out of the arguments' order"),
+    ],
+)
+def test_workspace_that_no_caller_could_give_is_refused(
+    workspace: list[tuple[str, int]], reason: str
+) -> None:
+    made = replace(plan(THREE, c_layout(THREE)), workspace=tuple(Workspace(*w) for w in workspace))
+    with pytest.raises(InvalidValue, match=reason):
+        made.check()

@@ -195,6 +195,21 @@ REFUSED_VALUES = [
     (["plan", "arguments"], "a-b i64, n i32"),
     (["plan", "arguments"], "n i64, n i32"),
     (["plan", "arguments"], "x i128, n i32"),
+    (["plan", "workspace"], None),
+    (["plan", "workspace"], ""),
+    (["plan", "workspace"], {"x": 16}),
+    (["plan", "workspace"], "x"),
+    (["plan", "workspace"], "x 0"),
+    (["plan", "workspace"], "x 016"),
+    (["plan", "workspace"], "x -16"),
+    (["plan", "workspace"], "x 16.0"),
+    (["plan", "workspace"], "x 1\u0666"),
+    (["plan", "workspace"], "x " + "9" * 20),
+    (["plan", "workspace"], "x " + "9" * 5000),
+    (["plan", "workspace"], "x 16, "),
+    (["plan", "workspace"], "x 16, x 16"),
+    (["plan", "workspace"], "n 16"),
+    (["plan", "workspace"], "y 16"),
     (["plan", "dispatches"], []),
     (["plan", "dispatches", 0, "symbol"], "two\nlines"),
     (["plan", "dispatches", 0, "symbol"], ""),
@@ -258,7 +273,7 @@ def test_kernel_arguments_that_are_not_the_callers_as_they_are_are_listed(
 
 @pytest.mark.parametrize(
     ("document", "schema", "read"),
-    [("index", 2, 1), ("artefact", 3, 2), ("artefact", 1, 2), ("inputs", 2, 1)],
+    [("index", 2, 1), ("artefact", 4, 3), ("artefact", 2, 3), ("inputs", 2, 1)],
 )
 def test_another_schema_is_another_format_and_not_damage(
     store: Path, document: str, schema: int, read: int
@@ -274,16 +289,16 @@ def test_another_schema_is_another_format_and_not_damage(
 def test_an_artefact_of_an_earlier_release_does_not_stop_a_build_and_is_replaced_by_one(
     store: Path,
 ) -> None:
-    Forgery(store).write("artefact", setting(["schema"], 1))
+    Forgery(store).write("artefact", setting(["schema"], 2))
     with StoreWriter(store) as writer:
         writer.publish([add(writer, 8)])
     assert use(opened(store), 8) == expected(8)
-    with pytest.raises(StoreFormat, match="has schema 1; this version reads 2"):
+    with pytest.raises(StoreFormat, match="has schema 2; this version reads 3"):
         use(opened(store), 1)
     old = StoreReader.open(store).index.by_key()[key(1)].artefact
     assert [
         f.what for f in verify(store).faults if f.file.endswith(old.removeprefix("sha256:"))
-    ] == ["the artefact has schema 1; this version reads 2"]
+    ] == ["the artefact has schema 2; this version reads 3"]
     with StoreWriter(store) as writer:
         writer.publish([add(writer, 1)])
     assert use(opened(store), 1) == expected(1)

@@ -79,7 +79,7 @@ def test_the_layout_has_the_fields_that_oci_image_spec_1_1_requires(tmp_path: Pa
     # One set of inputs for both launches.
     assert types == [
         "index.v1+json",
-        *["artefact.v2+json"] * 2,
+        *["artefact.v3+json"] * 2,
         *["code-object.v1+elf"] * 2,
         "inputs.v1+json",
     ]
