@@ -51,6 +51,7 @@ DECIDING = (
     "mono_runtime/artefact.py",
     "mono_runtime/canonical.py",
     "mono_runtime/expressions.py",
+    "mono_runtime/families/*.py",
     "mono_runtime/inputs.py",
     "mono_runtime/launch_key.py",
     "mono_runtime/launch_plan.py",

@@ -1,67 +1,11 @@
-"""DeepSeek-V4.1-Flash: K1 and K2 of a whole decoder layer, and the FFN launch.
-
-Facts are those of vLLM 0.33.0: ``vllm/models/deepseek_v41/amd/mono_decode.py`` (who runs what),
-``mono/layer.py`` (the build key), ``mono/runner.py`` (which keys are asked for).
-"""
+"""How DeepSeek-V4.1-Flash's launches are compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from mono_build.families.base import Family, linear_cost
+from mono_runtime.families.deepseek_v41 import PACKAGE, DeepseekV41Keys
+from mono_runtime.launch_key import LaunchKey
 
-from mono_build.families.base import Deployment, Family, Field, LaunchSpec, linear_cost
-from mono_build.families.widths import Serving, decode_widths, graph_fields
-from mono_runtime.launch_key import LaunchKey, Scalar
-
-_PACKAGE = "vllm.models.deepseek_v41.amd.mono"
-MAX_ROWS = {"gfx950": 48, "gfx942": 42}
-TARGET_ROUTING = (384, 6)
-DRAFT_ROUTING = (128, 3)
-WINDOW = 128
-# The DSpark draft's index rows are padded to this (get_dspark_swa_index_width).
-_SWA_ALIGNMENT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """What a decoder layer needs of the kernels.
-
-    Attributes:
-        ratio: the compress ratio of its attention keys; 0 is a sliding window alone.
-        fold: whether the previous layer's output is still owed to the residual.
-        index: whether it selects the top-k itself (an index source).
-    """
-
-    ratio: int
-    fold: bool
-    index: bool
-
-
-# The published config of DeepSeek-V4.1-Flash: 40 layers, their compress ratios, the index sources
-# and the Engram layers. The residual arrives settled at the first layer and after an Engram.
-_RATIOS = (*(0,) * 2, *(2,) * 18, *(1,) * 20)
-_INDEX_SOURCES = frozenset((2, 8, 14, 20, 24, 28, 32, 36))
-_ENGRAM = frozenset((1, 14))
-LAYERS = tuple(
-    Layer(ratio, fold=i > 0 and i not in _ENGRAM, index=i in _INDEX_SOURCES)
-    for i, ratio in enumerate(_RATIOS)
-)
-# The DSpark draft's three layers, on a runner of their own.
-DRAFT_LAYERS = (Layer(0, False, False), Layer(0, True, False), Layer(0, True, False))
-
-_BUILD = (
-    Field("tokens", int, "Rows of the step.", minimum=1, maximum=48),
-    Field("tp", int, "Tensor-parallel size.", choices=(2, 4)),
-    Field("ratio", int, "Compress ratio of the layer's attention keys.", choices=(0, 1, 2)),
-    Field("timeline", bool, "Stamp clocks, for profiling.", default=False),
-    Field("fold", bool, "Fold the previous layer's output into the residual.", default=True),
-    Field("index", bool, "The layer selects its own top-k.", default=False),
-    Field("experts", int, "Routed experts: the target's or the draft's.", 384, choices=(384, 128)),
-    Field("topk", int, "Experts a token takes.", default=6, choices=(6, 3)),
-    Field("ug_groups", int, "FP4 groups of an up-gate task.", default=2, choices=(2, 1)),
-    # With at most 48 rows a draft has at most 48 tokens, so its rows are 192 wide.
-    Field("swa_width", int, "Width of the window's index rows.", WINDOW, choices=(128, 192)),
-)
 # (seconds, seconds a row) through measured builds at 8 and 48 rows (gfx950), 6 and 42 (gfx942).
 _COSTS = {
     ("gfx950", "k1"): (2.8, 0.076),
@@ -73,126 +17,10 @@ _COSTS = {
 }
 
 
-def _spec(name: str, doc: str) -> LaunchSpec:
-    return LaunchSpec(
-        name, doc, _BUILD, f"{_PACKAGE}.layer:MonoBuild", f"{_PACKAGE}.layer:build_mono_{name}"
-    )
-
-
-class DeepseekV41(Family):
-    name = "deepseek_v41"
-    title = "DeepSeek-V4.1-Flash"
+class DeepseekV41(DeepseekV41Keys, Family):
     source = "vllm"
-    packages = (_PACKAGE,)
+    packages = (PACKAGE,)
     cases = "mono_build.emulator.cases.deepseek_v41.generate:case"
-    targets: Mapping[str, tuple[int, ...]] = {"gfx950": (2, 4), "gfx942": (4,)}
-    tp_reasons: Mapping[str, str] = {
-        "gfx950": "vLLM refuses other sizes",
-        "gfx942": "vLLM prepares the gfx942 weight copies for TP 4 only",
-    }
-    launches = (
-        _spec("k1", "Attention seam and attention front."),
-        _spec("k2", "Attention back, FFN seam and experts, with both all-reduces."),
-        _spec("ffn", "K2's FFN half, for a layer whose attention the engine runs."),
-    )
-    deployment_fields = (
-        *graph_fields(drafts=5, most=47),
-        Field("draft", bool, "Build the DSpark draft's launches too.", default=False),
-        Field(
-            "kv_cache_dtype",
-            str,
-            "The KV cache's format; with any but fp8_ds_mla the target takes the FFN launch alone.",
-            default="fp8_ds_mla",
-            choices=("fp8_ds_mla", "mxfp8"),
-        ),
-    )
-
-    def widths(self, deployment: Deployment) -> tuple[int, ...]:
-        if deployment.rows:
-            return deployment.rows
-        both = {*self._target_widths(deployment)}
-        if deployment.settings["draft"]:
-            both |= {*self._draft_widths(deployment)}
-        return tuple(sorted(both))
-
-    def deployment_keys(self, deployment: Deployment) -> list[LaunchKey]:
-        keys = [*self._target_keys(deployment)]
-        if deployment.settings["draft"]:
-            keys += self._draft_keys(deployment)
-        return list(dict.fromkeys(keys))
-
-    def _target_widths(self, deployment: Deployment) -> tuple[int, ...]:
-        limit = MAX_ROWS[deployment.arch]
-        return deployment.rows or decode_widths(Serving.of(deployment), limit)
-
-    def _draft_widths(self, deployment: Deployment) -> tuple[int, ...]:
-        # DSpark samples from its anchor, so a request has one row for each draft token
-        # (v1/worker/gpu/spec_decode/dspark/speculator.py), one less than the target.
-        serving = Serving.of(deployment)
-        limit = MAX_ROWS[deployment.arch]
-        return deployment.rows or decode_widths(serving, limit, query=serving.drafts)
-
-    def _target_keys(self, deployment: Deployment) -> Iterator[LaunchKey]:
-        whole = deployment.settings["kv_cache_dtype"] == "fp8_ds_mla"
-        for rows in self._target_widths(deployment):
-            if not whole:
-                yield self.key(deployment, "ffn", rows, {})
-                continue
-            for layer in LAYERS:
-                yield from self._pair(deployment, rows, layer, {})
-
-    def _draft_keys(self, deployment: Deployment) -> Iterator[LaunchKey]:
-        routing: dict[str, Scalar] = {"experts": DRAFT_ROUTING[0]}
-        for rows in self._draft_widths(deployment):
-            if deployment.arch == "gfx942":
-                yield self.key(deployment, "ffn", rows, routing)
-            elif deployment.settings["kv_cache_dtype"] == "fp8_ds_mla":
-                for layer in DRAFT_LAYERS:
-                    yield from self._pair(deployment, rows, layer, routing)
-
-    def _pair(
-        self, deployment: Deployment, rows: int, layer: Layer, routing: dict[str, Scalar]
-    ) -> Iterator[LaunchKey]:
-        # On gfx942 a separate kernel writes an index source's keys, so its K2 is the plain one.
-        index = layer.index and deployment.arch != "gfx942"
-        variant = {"ratio": layer.ratio, "fold": layer.fold, **routing}
-        yield self.key(deployment, "k1", rows, {**variant, "index": layer.index})
-        yield self.key(deployment, "k2", rows, {**variant, "index": index})
-
-    def derived(
-        self, deployment: Deployment, launch: str, build: Mapping[str, Scalar]
-    ) -> dict[str, Scalar]:
-        draft = build.get("experts") == DRAFT_ROUTING[0]
-        found: dict[str, Scalar] = {"topk": DRAFT_ROUTING[1]} if draft else {}
-        if draft or launch == "ffn":
-            found["ratio"] = 0
-        if draft and launch != "ffn":
-            # A variant asked for without drafts still needs the draft's wider rows.
-            drafts = max(deployment.integer("speculative_tokens"), 1)
-            width = -(-(WINDOW + drafts) // _SWA_ALIGNMENT) * _SWA_ALIGNMENT
-            found |= {"ug_groups": 1, "swa_width": width}
-        return found
-
-    def deployment_conflicts(self, deployment: Deployment) -> list[str]:
-        if deployment.settings["draft"] and not deployment.integer("speculative_tokens"):
-            return ["draft needs speculative_tokens of at least 1"]
-        return []
-
-    def conflicts(self, key: LaunchKey) -> list[str]:
-        v, found = key.values, []
-        limit = MAX_ROWS[key.arch]
-        if int(v["tokens"]) > limit:
-            found.append(f"tokens {v['tokens']} is too large for {key.arch} (nearest: {limit})")
-        routing = (v["experts"], v["topk"])
-        if routing not in (TARGET_ROUTING, DRAFT_ROUTING):
-            found.append(
-                f"experts {routing[0]} with topk {routing[1]} is no routing of this model (384 with 6,"
-                " or 128 with 3 for the draft)"
-            )
-        if v["index"] and v["ratio"] == 0:
-            found.append("index needs a ratio of 1 or 2: an uncompressed layer selects no keys")
-        rules = _ffn_conflicts if key.launch == "ffn" else _layer_conflicts
-        return [*found, *rules(key, v)]
 
     def cost(self, key: LaunchKey) -> float:
         return linear_cost(_COSTS, key)
@@ -203,36 +31,6 @@ class DeepseekV41(Family):
             return key.digest
         build = {name: value for name, value in key.build if name != "fold"}
         return LaunchKey.of(key.family, key.launch, key.arch, build).digest
-
-
-def _ffn_conflicts(key: LaunchKey, v: dict[str, Scalar]) -> list[str]:
-    found = []
-    if v["ratio"] or v["index"] or not v["fold"]:
-        found.append("the ffn launch has no attention: ratio 0, index false and fold true only")
-    if v["ug_groups"] != 2 or v["swa_width"] != WINDOW:
-        found.append("the ffn launch is built with ug_groups 2 and swa_width 128 only")
-    if v["experts"] == DRAFT_ROUTING[0] and key.arch != "gfx942":
-        found.append("the draft takes the ffn launch on gfx942 only; elsewhere it takes k1 and k2")
-    return found
-
-
-def _layer_conflicts(key: LaunchKey, v: dict[str, Scalar]) -> list[str]:
-    draft = v["experts"] == DRAFT_ROUTING[0]
-    if key.arch == "gfx942":
-        found = ["on gfx942 the draft takes the ffn launch only"] if draft else []
-        if key.launch == "k2" and v["index"]:
-            found.append(
-                "on gfx942 k2 is built with index false only: another kernel lists the keys"
-            )
-    else:
-        found = []
-    if draft and (v["ratio"] or v["index"]):
-        found.append("a draft layer has ratio 0 and no index")
-    groups, width = (1, 192) if draft else (2, WINDOW)
-    if v["ug_groups"] != groups or v["swa_width"] != width:
-        whose = "the draft's" if draft else "the target's"
-        found.append(f"{whose} layers are built with ug_groups {groups} and swa_width {width} only")
-    return found
 
 
 FAMILY = DeepseekV41()

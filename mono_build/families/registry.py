@@ -6,14 +6,12 @@ import importlib.metadata
 
 from mono_build.errors import ToolchainError, UsageError
 from mono_build.families.base import Family, load_reference
-from mono_build.families.fields import hint
+from mono_runtime.families.fields import hint
+from mono_runtime.families.registry import BUILT_IN
 
 GROUP = "mono_build.families"
 # Named here too, so that a checkout that was never installed has them.
-_BUILT_IN = {
-    name: f"mono_build.families.{name}:FAMILY"
-    for name in ("deepseek_v41", "deepseek_v4", "kimi_k3", "minimax_m3")
-}
+_BUILT_IN = {name: f"mono_build.families.{name}:FAMILY" for name in BUILT_IN}
 
 
 def families() -> dict[str, Family]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from mono_build.errors import NotFound, UsageError
 from mono_build.families.base import Family
-from mono_build.families.fields import hint
 from mono_build.families.registry import families as known_families
 from mono_build.manifest.checks import check_entries
 from mono_build.manifest.document import documents, read_text
@@ -19,6 +18,7 @@ from mono_build.manifest.problem import Mark, Problems
 from mono_build.manifest.reader import MAX_NODES, Reader, TooMuch
 from mono_build.manifest.schema import read_document
 from mono_build.plan import Pins
+from mono_runtime.families.fields import hint
 
 DEFAULT_FAMILY = "deepseek_v41"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mono_build.families.fields import Setting
 from mono_build.manifest.problem import Mark
 from mono_build.plan import Pins
+from mono_runtime.families.fields import Setting
 from mono_runtime.launch_key import LaunchKey, Scalar
 
 Values = tuple[tuple[str, tuple[Scalar, ...]], ...]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from mono_build.errors import UsageError
 from mono_build.families.base import Family
-from mono_build.families.fields import hint
 from mono_build.families.registry import families as known_families
 from mono_build.manifest.expansion import entry_keys
 from mono_build.manifest.load import (
@@ -19,6 +18,7 @@ from mono_build.manifest.load import (
 from mono_build.manifest.model import Entry, Manifest
 from mono_build.plan import BuildPlan, Selection, emptied_by, rows_of
 from mono_runtime.arch import KNOWN, parse_architecture
+from mono_runtime.families.fields import hint
 from mono_runtime.launch_key import LaunchKey
 
 

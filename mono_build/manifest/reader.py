@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from mono_build.families.fields import WORDS, Field, coerced, hint, problem_with, shown
 from mono_build.manifest.document import MAX_DEPTH
 from mono_build.manifest.problem import Mark, Problems
+from mono_runtime.families.fields import WORDS, Field, coerced, hint, problem_with, shown
 from mono_runtime.launch_key import Scalar
 
 # Aliases let a short text stand for a huge one: what is read is counted, not what is written.

@@ -22,13 +22,13 @@ import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from mono_build.families.base import Family
-from mono_build.families.fields import Field, Setting, hint, shown
 from mono_build.manifest.model import Entry, Selector, Values, Variant
 from mono_build.manifest.problem import Mark
 from mono_build.manifest.reader import Reader
 from mono_build.plan import Pins
 from mono_runtime.arch import parse_architecture
 from mono_runtime.errors import InvalidValue
+from mono_runtime.families.fields import Field, Setting, hint, shown
 from mono_runtime.launch_key import Scalar
 
 SCHEMA = 1

@@ -12,10 +12,10 @@ import pytest
 from docs_pages import ROOT, page, table_after
 
 from mono_build.errors import ManifestError
-from mono_build.families.fields import Field
 from mono_build.families.registry import family
 from mono_build.manifest import load_manifests, plan_for, ready_manifests
 from mono_build.plan import Selection
+from mono_runtime.families.fields import Field
 
 MANIFESTS = page("docs/manifests.md")
 FAMILIES = page("docs/families.md")

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from mono_build.families.base import Setting
-from mono_build.families.deepseek_v4 import key_table_width
 from mono_build.families.registry import family
+from mono_runtime.families.deepseek_v4 import key_table_width
 from mono_runtime.launch_key import LaunchKey
 
 
@@ -66,7 +66,7 @@ def routing(keys: list[LaunchKey], launch: str, *names: str) -> Counter[tuple[ob
 
 
 def test_v41_layers_are_those_of_the_published_config() -> None:
-    from mono_build.families.deepseek_v41 import LAYERS
+    from mono_runtime.families.deepseek_v41 import LAYERS
 
     assert Counter((x.ratio, x.fold, x.index) for x in LAYERS) == V41_LAYERS
 

@@ -6,7 +6,7 @@ import pytest
 
 from mono_build.families.base import Setting
 from mono_build.families.registry import family
-from mono_build.families.widths import Serving, capture_sizes
+from mono_runtime.families.widths import Serving, capture_sizes
 
 EIGHTS = [8, 16, 24, 32, 40, 48]
 

@@ -9,7 +9,7 @@ from mono_build.emulator.references.deepseek_v41.geometry import Shard, chunk_ke
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The build key's fields (`mono_build.families.deepseek_v41`)."""
+    """The build key's fields (`mono_runtime.families.deepseek_v41`)."""
 
     tokens: int
     tp: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,13 +40,21 @@ class Field:
 
 def problem_with(field: Field, value: object) -> str | None:
     """Why ``value`` (one element, for a list) is illegal for ``field``, or None."""
-    if not _is_a(field.type, value):
-        return f"{field.name} must be {WORDS[field.type]}, not {shown(value)}"
+    wrong = type_problem(field, value)
+    if wrong:
+        return wrong
     if field.choices and value not in field.choices:
         return f"{field.name} {shown(value)} is not legal ({hint(value, field.choices)})"
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _range_problem(field, value)
     return None
+
+
+def type_problem(field: Field, value: object) -> str | None:
+    """Why ``value`` is not of ``field``'s type, or None."""
+    if _is_a(field.type, value):
+        return None
+    return f"{field.name} must be {WORDS[field.type]}, not {shown(value)}"
 
 
 def _is_a(kind: type, value: object) -> bool:
@@ -117,6 +124,9 @@ def hint(value: object, options: Iterable[Scalar]) -> str:
     if not legal:
         return "there are none"
     if isinstance(value, str):
+        # Costs milliseconds, which only a misspelt name is worth.
+        import difflib
+
         names = [o for o in legal if isinstance(o, str)]
         close = difflib.get_close_matches(value.lower(), names, n=1, cutoff=0.6)
         if close:

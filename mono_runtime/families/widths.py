@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mono_build.families.base import Deployment
-from mono_build.families.fields import Field
+from mono_runtime.families.base import Deployment
+from mono_runtime.families.fields import Field
 
 # vLLM's ceiling for graph sizes on everything but data-centre Blackwell (config/vllm.py).
 DEFAULT_CEILING = 512
