@@ -1,4 +1,4 @@
-"""The ways to run the experts of an unquantised mixture-of-experts layer."""
+"""The ways to run the experts of an unquantised mixture-of-experts layer, and what users call them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,39 @@ class Backend(Enum):
     CPU = "CPU"
     TPU = "TPU"
     OUT_OF_TREE = "OOT"
+
+
+class Platform(Enum):
+    """What vLLM runs on; ``OUT_OF_TREE`` is a platform plug-in, which brings its own experts."""
+
+    ROCM = "rocm"
+    CUDA = "cuda"
+    XPU = "xpu"
+    CPU = "cpu"
+    TPU = "tpu"
+    OUT_OF_TREE = "oot"
+
+
+class ActivationFormat(Enum):
+    """How tokens reach the experts: one row a token, or one block of rows an expert."""
+
+    STANDARD = "standard"
+    BATCHED = "batched_experts"
+
+
+AUTO = "auto"
+
+# vLLM's option takes these for every layer of a model. They run quantised weights only, so a layer
+# that is not quantised (excluded by the checkpoint, or a draft's) is chosen for as if nothing was asked.
+QUANTISED_ONLY = ("humming", "marlin")
+
+# Values of vLLM's ``--moe-backend`` that an unquantised layer knows. vLLM does not accept ``mono``;
+# it is for callers of this module who want an error instead of another backend.
+REQUESTS = {
+    "mono": Backend.MONO,
+    "aiter": Backend.AITER,
+    "triton": Backend.TRITON,
+    "batched_triton": Backend.BATCHED_TRITON,
+    "flashinfer_trtllm": Backend.FLASHINFER_TRTLLM,
+    "flashinfer_cutlass": Backend.FLASHINFER_CUTLASS,
+}

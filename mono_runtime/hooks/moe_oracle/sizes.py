@@ -9,7 +9,7 @@ from mono_runtime.hooks.moe_oracle.backends import Backend
 # a size that is no multiple of the tile.
 _SMALL_TILE, _SMALL_TILE_UP_TO, _LARGE_TILE = 64, 192, 128
 # FlashInfer's block-major weights have blocks of 128 along the intermediate size.
-_TRTLLM_BLOCK = 128
+TRTLLM_BLOCK = 128
 
 
 def aiter_intermediate_alignment(intermediate: int) -> int:
@@ -21,7 +21,7 @@ def intermediate_alignment(backend: Backend, intermediate: int) -> int:
     """What ``backend`` needs the intermediate size of one rank to be a multiple of."""
     if backend is Backend.AITER:
         return aiter_intermediate_alignment(intermediate)
-    return _TRTLLM_BLOCK if backend is Backend.FLASHINFER_TRTLLM else 1
+    return TRTLLM_BLOCK if backend is Backend.FLASHINFER_TRTLLM else 1
 
 
 def round_up_sizes(backend: Backend, hidden: int, intermediate: int) -> tuple[int, int]:
