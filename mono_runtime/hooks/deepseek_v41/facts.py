@@ -138,6 +138,8 @@ class StepFacts:
         window: this layer's window metadata, where there is any.
         compressed: metadata of the layer's compressed cache is there.
         contiguous: the tensors that the launch reads as a whole are contiguous.
+        entered: the inputs are those that the layer takes; not so in the first layer of a later
+            pipeline stage, which gets neither an embedding nor a residual.
     """
 
     rows: int
@@ -146,6 +148,7 @@ class StepFacts:
     window: WindowFacts | None = None
     compressed: bool = False
     contiguous: bool = True
+    entered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
