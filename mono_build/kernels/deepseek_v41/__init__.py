@@ -1,0 +1,1 @@
+"""DeepSeek-V4.1's launches that are this project's own."""
