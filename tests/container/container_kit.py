@@ -1,0 +1,59 @@
+"""Images for tests: what of this machine stands for a base image, and what is in an image besides."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import standin_hip
+from container_root import Bind
+
+ROOT = Path(__file__).parents[2]
+VENV = "/opt/venv"
+PYTHON = f"{VENV}/bin/python3"
+STORE = "/opt/mono-store"
+TASK = "/opt/task"
+# What a base image sets.
+BASE_ENVIRONMENT = {"PATH": f"{VENV}/bin:/usr/local/bin:/usr/bin:/bin"}
+
+
+def system() -> tuple[list[Bind], dict[str, str]]:
+    """Binds and links of a base image: the C library, a shell and Python without any package."""
+    binds, links = [], {}
+    for place in ("/usr", "/bin", "/sbin", "/lib", "/lib64"):
+        path = Path(place)
+        if path.is_symlink():
+            links[place] = str(path.readlink())
+        elif path.is_dir():
+            binds.append(Bind(place, place))
+    if not Path(sys.base_prefix).is_relative_to("/usr"):
+        binds.append(Bind(sys.base_prefix, sys.base_prefix))
+    return binds, links
+
+
+def environment_of_packages(place: Path) -> Path:
+    """A virtual environment without packages at ``place``, made to be seen as `VENV`; its site-packages."""
+    interpreter = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
+    subprocess.run(
+        [str(interpreter), "-I", "-m", "venv", "--without-pip", str(place)],
+        check=True,
+        capture_output=True,
+    )
+    return place / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+
+
+def copy_packages(names: Iterable[str], target: Path) -> None:
+    """Copy packages of this project, as they would be installed."""
+    for name in names:
+        shutil.copytree(
+            ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.c")
+        )
+
+
+def hip() -> Bind:
+    """The stand-in HIP library, where ROCm has it."""
+    library = standin_hip.library()
+    return Bind(str(library), f"/opt/rocm/lib/{library.name}")
