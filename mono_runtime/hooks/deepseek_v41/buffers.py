@@ -6,10 +6,11 @@ scratch is made at the width's first step, which engines run eagerly before they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mono_runtime.errors import ArgumentMismatch, CaptureActive
+from mono_runtime.hooks.deepseek_v41.tensors import BF16, F32, I32, U8, Tensors
 from mono_runtime.hooks.deepseek_v41.weights import HEAD_DIM, HEADS, HIDDEN, Q_RANK, STREAMS
 
 if TYPE_CHECKING:
@@ -22,28 +23,8 @@ MAX_ROWS = 48
 KEYS = 640
 ZERO_RECORD = 1024
 
-BF16, F32, I32, U8 = "bfloat16", "float32", "int32", "uint8"
 # What launches may state under ``workspace``: a width's scratch, the epoch words, and peer memory.
 SCRATCH, EPOCH, PEER = "scratch", "epoch", "sym"
-
-
-class Tensors(Protocol):
-    """Memory of the rank's device, as torch gives it; types go by torch's names."""
-
-    def zeros(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-        """A new tensor of zeros, contiguous."""
-
-    def empty(self, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-        """A new tensor of anything, contiguous."""
-
-    def addresses(self, values: Sequence[int]) -> torch.Tensor:
-        """A new int64 tensor with these values, there when this returns."""
-
-    def capturing(self) -> bool:
-        """Whether the calling thread's current stream records a graph."""
-
-    def stream(self) -> int:
-        """The raw current stream of the calling thread."""
 
 
 class PeerBuffer(Protocol):
@@ -101,6 +82,7 @@ class RunnerBuffers:
         self._first_pre = zeros((MAX_ROWS, STREAMS), F32)
         # The embedding is the same in all streams, so the first layer's input is that of stream 0.
         self._first_pre[:, 0] = 1.0
+        self._views: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._scratch: dict[tuple[int, int], torch.Tensor] = {}
         self._epoch: torch.Tensor | None = None
         self._peer: PeerBuffer | None = None
@@ -114,6 +96,13 @@ class RunnerBuffers:
     def first_pre_mix(self, rows: int) -> torch.Tensor:
         """The pre-mix [rows, 4] float32 of a model's first layer."""
         return self._first_pre[:rows]
+
+    def for_indexer(self, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What K1 leaves an index source: ``normed`` and ``qr`` of a step's rows."""
+        found = self._views.get(rows)
+        if found is None:
+            found = self._views[rows] = (self.normed[:rows], self.qr[:rows])
+        return found
 
     def provide(
         self, rows: int, workspace: Mapping[str, int], make_peer: MakePeer
