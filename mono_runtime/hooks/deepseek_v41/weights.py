@@ -237,7 +237,7 @@ def problems(weights: LayerWeights, layout: Layout) -> tuple[str, ...]:
     if layout.whole != (weights.attention is not None):
         there = "no attention weights" if layout.whole else "attention weights that nothing reads"
         return (there,)
-    found = []
+    found: list[str] = []
     if weights.attention is not None:
         found += _differing("attention", weights.attention, attention_table(layout))
     return (*found, *_differing("ffn", weights, ffn_table(layout)))
