@@ -59,7 +59,7 @@ def test_steps_that_are_taken(step: StepFacts, limits: StepLimits) -> None:
         (replace(STEP, contiguous=False), LIMITS, "contiguous"),
         (replace(STEP, contiguous=False), FFN, "contiguous"),
         (windowed(prefills=1), FFN, "decodes alone"),
-        (replace(STEP, rows=13), LIMITS, "no launches of 13 rows"),
+        (replace(STEP, rows=13), LIMITS, "no launches for a step of 13 rows"),
     ],
 )
 def test_one_thing_amiss_leaves_the_step_to_the_engine(

@@ -22,12 +22,10 @@ from mono_runtime.hooks.deepseek_v41.facts import (
     StepFacts,
     WindowFacts,
 )
+from mono_runtime.hooks.deepseek_v41.inputs import RECORD
 
 if TYPE_CHECKING:
     import torch
-
-# Bytes of a token in an fp8_ds_mla cache: 448 e4m3, 64 bfloat16, 7 scale codes and one that pads.
-RECORD = 584
 
 
 class SeenStep(NamedTuple):

@@ -21,9 +21,11 @@ class StepDecision:
 
     Attributes:
         reason: why the engine runs it, from a bounded set of texts; None when the launches do.
+        lacking: the launches would take it, and the store does not have them.
     """
 
     reason: str | None = None
+    lacking: bool = False
 
     @property
     def taken(self) -> bool:
@@ -37,7 +39,13 @@ _TAKEN = StepDecision()
 def decide_step(step: StepFacts, limits: StepLimits) -> StepDecision:
     """The decision of one layer and step. Of several reasons it has the first that was looked at."""
     reason = next(_reasons(step, limits), None)
-    return _TAKEN if reason is None else StepDecision(reason)
+    if reason is not None:
+        return StepDecision(reason)
+    if step.rows not in limits.served:
+        return StepDecision(
+            f"the store has no launches for a step of {step.rows} rows", lacking=True
+        )
+    return _TAKEN
 
 
 def _reasons(step: StepFacts, limits: StepLimits) -> Iterator[str]:
@@ -61,8 +69,6 @@ def _reasons(step: StepFacts, limits: StepLimits) -> Iterator[str]:
         yield "no metadata for the layer's compressed cache"
     if not step.contiguous:
         yield "inputs are not contiguous"
-    if step.rows not in limits.served:
-        yield f"the store has no launches of {step.rows} rows for the layer"
 
 
 def _window_reasons(window: WindowFacts, rows: int, limits: StepLimits) -> Iterator[str]:

@@ -1,0 +1,290 @@
+"""One decoder layer's decode steps by the launches; it takes the place of vLLM's ``MonoDecodeLayer``.
+
+vLLM's decoder layer calls it at two boundaries (``models/deepseek_v41/amd/model.py``): with the layer's
+inputs, and, where the engine runs the attention, with that attention's unreduced output. Both paths share
+every tensor there, so a step that is not taken runs as if nothing were installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from mono_runtime.errors import CaptureActive
+from mono_runtime.hooks.deepseek_v41.eligibility import LayerDecision, Path
+from mono_runtime.hooks.deepseek_v41.engine import Engine
+from mono_runtime.hooks.deepseek_v41.facts import StepLimits
+from mono_runtime.hooks.deepseek_v41.inputs import LayerOutputs, LayerStep
+from mono_runtime.hooks.deepseek_v41.reading import SeenStep, read_step, record_view
+from mono_runtime.hooks.deepseek_v41.report import StepReport
+from mono_runtime.hooks.deepseek_v41.runner import Kind, MonoRunner, Select
+from mono_runtime.hooks.deepseek_v41.selection import select
+from mono_runtime.hooks.deepseek_v41.step import decide_step
+from mono_runtime.hooks.deepseek_v41.weights import LayerWeights, Layout
+
+if TYPE_CHECKING:
+    import torch
+
+    Mixes = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+# The weights of one of vLLM's decoder layers, checked against a layout.
+TakeWeights = Callable[[Any, Layout], LayerWeights]
+MakeRunner = Callable[[Kind], MonoRunner]
+
+
+class Runners:
+    """A rank's runners, one for each kind of layer: the model's, and the draft's whole layers.
+
+    A runner is made at the first step that needs it, on all ranks at the same layer: its peer memory
+    is exchanged between them.
+    """
+
+    def __init__(self, make: MakeRunner, engine: Engine) -> None:
+        self._make = make
+        self._engine = engine
+        self._made: dict[Kind, MonoRunner] = {}
+
+    def of(self, kind: Kind) -> MonoRunner:
+        """The runner of this kind of layer.
+
+        Raises:
+            CaptureActive: it would have to be made while the current stream records a graph.
+        """
+        found = self._made.get(kind)
+        if found is None:
+            if self._engine.capturing():
+                raise CaptureActive(
+                    "a layer's first decode step with mono launches is inside a graph capture",
+                    where=f"a runner of {kind.experts} experts and windows of {kind.swa_width}",
+                    fix="run one decode step eagerly before capturing, on all ranks, as vLLM's warm-up does",
+                )
+            found = self._made[kind] = self._make(kind)
+        return found
+
+    def close(self) -> None:
+        """Release what they own; collective. No step may be running."""
+        made, self._made = self._made, {}
+        for runner in made.values():
+            runner.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What the layers of one rank share."""
+
+    engine: Engine
+    runners: Runners
+    report: StepReport
+    take_weights: TakeWeights
+
+
+class MonoLayer:
+    """A layer whose decode steps run as launches; made by `install.LayerFactory.create`.
+
+    Args:
+        rank: what it shares with the rank's other layers.
+        decision: what of it the launches run; not `Path.OFF`.
+        layout: how its weights have to look.
+        limits: what its launches can take, with and without folding the previous layer's output into
+            the residual.
+
+    Attributes:
+        ffn_only: the engine runs its attention, and hands over that attention's unreduced output.
+        draft: it is a whole layer of the DSpark draft.
+    """
+
+    def __init__(
+        self,
+        rank: Rank,
+        decision: LayerDecision,
+        layout: Layout,
+        limits: Mapping[bool, StepLimits],
+    ) -> None:
+        self.ffn_only = decision.path is Path.FFN
+        self.draft = decision.draft
+        self.experts, self.topk = decision.experts, decision.topk
+        self.swa_width = decision.swa_width
+        self._rank = rank
+        self._layout = layout
+        self._limits = dict(limits)
+        self._kind = runner_kind(decision)
+        self._window, self._compressed = RecordView(), RecordView()
+        self._weights: LayerWeights | None = None
+        self._stale = False
+
+    @property
+    def unfolded_entry(self) -> bool:
+        """Whether vLLM's own first layer takes the unfolded seam weights, as K1 does.
+
+        On gfx942 alone: its folded form has no AITER kernel, and would run as some hundred small ones.
+        """
+        return not self.ffn_only and self._layout.gfx942
+
+    def forget_weights(self) -> None:
+        """Take the weights anew at the next step: the engine has loaded others."""
+        self._stale = True
+
+    def __call__(
+        self,
+        layer: Any,
+        x: torch.Tensor,
+        positions: torch.Tensor,
+        residual: torch.Tensor | None,
+        post_mix: torch.Tensor | None,
+        res_mix: torch.Tensor | None,
+        pre_mix: torch.Tensor | None,
+        engram_hashes: torch.Tensor | None = None,
+        engram_mask: torch.Tensor | None = None,
+    ) -> LayerOutputs | None:
+        """The whole layer, or None when the engine runs this step (always where `ffn_only`).
+
+        Args:
+            layer: vLLM's decoder layer.
+            x: the previous layer's output [rows, 5120] bfloat16; in the first layer the embedding,
+                which the draft has in all four streams [rows, 4, 5120].
+            positions: [rows] int64.
+            residual, post_mix, res_mix, pre_mix: the previous layer's (`LayerOutputs`); None in the
+                first layer.
+            engram_hashes, engram_mask: of the step's tokens, where there is an Engram.
+
+        Raises:
+            CaptureActive: something would have to be made inside a graph capture.
+            MonoError: the weights or the step's tensors are not as the kernels read them.
+        """
+        if self.ffn_only:
+            return None
+        first = residual is None
+        owed = not first and (layer.engram is None or engram_hashes is None)
+        limits = self._limits[owed]
+        seen = read_step(
+            layer.attn,
+            x.shape[0],
+            (x,) if first else (x, residual, post_mix, res_mix, pre_mix),
+            self._rank.engine,
+            entered=not first or x.dim() == (3 if self.draft else 2),
+        )
+        if not self._takes(seen, limits):
+            return None
+        runner = self._rank.runners.of(self._kind)
+        weights = self._current_weights(layer, runner)
+        step = self._step(layer.attn, positions, seen)
+        if residual is None:
+            x, residual = self._entry(layer, x)
+            pre = runner.first_pre_mix(x.shape[0])
+            # Without the fold the other two are not read.
+            mixes: Mixes = (pre, pre, pre)
+        else:
+            # A step that lacks one of them was declined.
+            mixes = cast("Mixes", (post_mix, res_mix, pre_mix))
+            if not owed:
+                settled = layer.mhc_post(x, residual, *mixes[:2])
+                hashes = cast("torch.Tensor", engram_hashes)[:, layer.engram.layer_hash_index]
+                residual = cast("torch.Tensor", layer.engram(settled, hashes, engram_mask))
+        chosen = _selection(layer.attn, positions)
+        return runner.forward(weights, step, x, residual, *mixes, fold=owed, select=chosen)
+
+    def ffn(
+        self,
+        layer: Any,
+        part: torch.Tensor,
+        residual: torch.Tensor,
+        post_mix: torch.Tensor,
+        res_mix: torch.Tensor,
+        pre_mix: torch.Tensor,
+    ) -> LayerOutputs | None:
+        """The rest of a layer whose attention the engine ran, or None when it runs this step as well.
+
+        Args:
+            part: this rank's attention output [rows, 5120] bfloat16, which the engine has not reduced;
+                it does so itself when this gives None.
+            residual, post_mix, res_mix, pre_mix: the attention seam's outputs.
+
+        Raises: as `__call__`.
+        """
+        tensors = (part, residual, post_mix, res_mix, pre_mix)
+        seen = read_step(layer.attn, part.shape[0], tensors, self._rank.engine)
+        if not self._takes(seen, self._limits[True]):
+            return None
+        runner = self._rank.runners.of(self._kind)
+        return runner.ffn(self._current_weights(layer, runner), *tensors, topk=self.topk)
+
+    def _takes(self, seen: SeenStep, limits: StepLimits) -> bool:
+        decision = decide_step(seen.facts, limits)
+        if not decision.taken:
+            self._rank.report.declined(decision)
+        return decision.taken
+
+    def _current_weights(self, layer: Any, runner: MonoRunner) -> LayerWeights:
+        if self._weights is None or self._stale:
+            taken, old = self._rank.take_weights(layer, self._layout), self._weights
+            if old is not None:
+                runner.forget(old)
+            self._weights, self._stale = taken, False
+        return self._weights
+
+    def _entry(self, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first layer's input and residual: the embedding in one stream, and in all."""
+        if self.draft:
+            return x[:, 0].contiguous(), x
+        return x, x.unsqueeze(1).expand(-1, layer.hc_mult, -1).contiguous()
+
+    def _step(self, attn: Any, positions: torch.Tensor, seen: SeenStep) -> LayerStep:
+        window, compressed = seen.window, seen.compressed
+        step = LayerStep(
+            positions,
+            window.slot_mapping,
+            self._window.of(attn.swa_cache_layer.kv_cache, window.block_size),
+            window.decode_swa_indices,
+            window.decode_swa_lens,
+            window.token_to_req_indices,
+        )
+        ratio = attn.compress_ratio
+        if not ratio:
+            return step
+        rows = compressed.block_size // ratio
+        return step._replace(
+            topk_indices=attn.topk_indices_buffer,
+            comp_cache=self._compressed.of(attn._compressed_kv_cache(), rows),
+            comp_block_table=compressed.block_table,
+        )
+
+
+class RecordView:
+    """The record view of one cache, made anew only when the engine binds another cache.
+
+    The runner looks at a tensor once, so it should see the same one at each step.
+    """
+
+    def __init__(self) -> None:
+        self._cache: torch.Tensor | None = None
+        self._rows = 0
+        self._view: torch.Tensor | None = None
+
+    def of(self, cache: torch.Tensor, rows: int) -> torch.Tensor:
+        """``cache`` as records, ``rows`` a block."""
+        if self._view is None or cache is not self._cache or rows != self._rows:
+            self._view = record_view(cache, rows)
+            self._cache, self._rows = cache, rows
+        return self._view
+
+
+def runner_kind(decision: LayerDecision) -> Kind:
+    """The runner that a layer's launches belong to.
+
+    A layer of which only the FFN runs is on the model's runner, with its own routing.
+    """
+    if not decision.draft:
+        return Kind()
+    # The draft's unions of experts are small: one FP4 group a task.
+    return Kind(decision.experts, decision.topk, 1, decision.swa_width)
+
+
+def _selection(attn: Any, positions: torch.Tensor) -> Select | None:
+    if attn.indexer is None:
+        return None
+
+    def run(normed: torch.Tensor, qr: torch.Tensor) -> None:
+        select(attn, positions, normed, qr)
+
+    return run
