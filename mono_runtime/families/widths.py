@@ -2,7 +2,8 @@
 
 The rules are those of vLLM 0.33.0: the capture list of ``VllmConfig._set_cudagraph_sizes``
 (config/vllm.py), the rounding to whole requests of ``adjust_cudagraph_sizes_for_spec_decode``
-(config/compilation.py) and of ``CudaGraphManager._init_candidates`` (v1/worker/gpu/cudagraph_utils.py).
+(config/compilation.py) and of ``CudaGraphManager._init_candidates`` (v1/worker/gpu/cudagraph_utils.py),
+and which steps find a graph: ``CudaGraphManager.dispatch`` there.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ DEFAULT_CEILING = 512
 # vLLM's default for GPUs with at least 70 GiB, as an API server (engine/arg_utils.py).
 DEFAULT_SEQUENCES = 1024
 DEFAULT_BATCHED_TOKENS = 8192
+
+# vLLM's ``CUDAGraphMode``: what decode steps and what other steps are captured as.
+FULL_AND_PIECEWISE = "FULL_AND_PIECEWISE"
+FULL_DECODE_ONLY = "FULL_DECODE_ONLY"
+PIECEWISE = "PIECEWISE"
+NONE = "NONE"
+GRAPH_MODES = (FULL_AND_PIECEWISE, FULL_DECODE_ONLY, PIECEWISE, NONE)
 
 
 def graph_fields(drafts: int, most: int) -> tuple[Field, ...]:
@@ -72,10 +80,18 @@ def graph_fields(drafts: int, most: int) -> tuple[Field, ...]:
             default=False,
         ),
         Field(
+            "cudagraph_mode",
+            str,
+            "The graphs that the server ends up with. A decode step that finds none runs eagerly, in any"
+            " width; a piecewise graph runs the engine's own path.",
+            default=FULL_AND_PIECEWISE,
+            choices=GRAPH_MODES,
+        ),
+        Field(
             "eager",
             bool,
-            "Decode steps may run outside of graphs (--enforce-eager, or FULL_DECODE_ONLY graphs with"
-            " drafts): every width is built.",
+            "Every decode step may be eager (--enforce-eager), so every width is built, whatever"
+            " cudagraph_mode says.",
             default=False,
         ),
     )
@@ -92,7 +108,7 @@ class Serving:
     ceiling: int
     interactivity: bool
     varying: bool
-    eager: bool
+    mode: str
 
     @staticmethod
     def of(deployment: Deployment) -> Serving:
@@ -106,7 +122,7 @@ class Serving:
             ceiling=deployment.integer("max_capture_size"),
             interactivity=settings["performance_mode"] == "interactivity",
             varying=bool(settings["adaptive_verification"]),
-            eager=bool(settings["eager"]),
+            mode=NONE if settings["eager"] else str(settings["cudagraph_mode"]),
         )
 
     @property
@@ -142,20 +158,31 @@ def _request_counts(sequences: int, query: int) -> list[int]:
 
 
 def decode_widths(serving: Serving, limit: int, query: int | None = None) -> tuple[int, ...]:
-    """The widths up to ``limit`` rows at which decode steps of ``query`` rows a request run.
+    """The widths up to ``limit`` rows at which decode steps run the launches.
 
-    ``query`` is the target's unless given (a draft has its own). Steps above the largest graph are
-    eager, of any width; those below it are padded to a graph or run vLLM's own path.
+    Args:
+        query: rows of a request of a draft that always drafts for whole requests; None for the target,
+            whose requests may have fewer rows than they can have.
+
+    A step that finds a full graph is padded to it. One that finds a piecewise graph runs the engine's own
+    path. Any other is eager and has the width that its requests add up to.
     """
     rows = query or serving.query
     most = min(limit, serving.sequences * rows, serving.batched_tokens)
-    if serving.eager:
-        return tuple(range(rows if query else 1, most + 1, query or 1))
+    eager = range(rows, most + 1, rows) if query else range(1, most + 1)
+    if serving.mode == NONE or (query and serving.mode == PIECEWISE):
+        return tuple(eager)
+    if not query and serving.mode == FULL_DECODE_ONLY and serving.drafts:
+        # Only steps in which every request verifies all its drafts have a graph.
+        return tuple(eager)
     sizes = capture_sizes(serving)
     largest = sizes[-1] if sizes else 0
-    step = 1 if serving.varying and query is None else rows
-    captured = {-(-s // step) * step for s in sizes}
-    captured = {s for s in captured if s <= largest} or {step}
-    eager = range(largest + 1, most + 1) if query is None else range(rows, most + 1, rows)
-    beyond = {s for s in eager if s > largest}
-    return tuple(sorted(s for s in captured | beyond if s <= most))
+    captured: set[int] = set()
+    if serving.mode != PIECEWISE:
+        step = 1 if serving.varying and query is None else rows
+        captured = {-(-s // step) * step for s in sizes}
+        captured = {s for s in captured if s <= min(largest, serving.sequences * rows)}
+    # Piecewise graphs cover what the full ones leave, except for a draft, which has full ones alone.
+    piecewise = not query and serving.mode != FULL_DECODE_ONLY
+    covered = largest if piecewise else max(captured, default=0)
+    return tuple(sorted({s for s in captured if s <= most} | {s for s in eager if s > covered}))
