@@ -49,13 +49,14 @@ class LayerLoading:
 
     Attributes:
         layout: what the copies are made for.
+        loads: how often the experts were loaded. Whoever took the weights takes them anew when it moves.
     """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+        self.loads = 0
         self._linears: dict[str, LinearCopy] = {}
         self._experts: ExpertCopies | None = None
-        self._loaded = False
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -88,12 +89,12 @@ class LayerLoading:
         """Clear a reload's padding; for gfx942 make or renew the copies of the experts."""
         w13, w13_s, w2, w2_s = (getattr(module, name) for name in EXPERT_TENSORS.values())
         with _naming("experts", module):
-            if self._loaded:
+            if self.loads:
                 zero_padding(w13, w2, self.layout.inter)
             if self.layout.gfx942:
                 inter = self.layout.inter
                 self._experts = copy_experts(w13, w13_s, w2, w2_s, inter, self._experts)
-        self._loaded = True
+        self.loads += 1
 
 
 def follow_loading(layer: object, layout: Layout) -> LayerLoading:
