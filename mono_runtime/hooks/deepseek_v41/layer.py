@@ -17,6 +17,7 @@ from mono_runtime.hooks.deepseek_v41.engine import Engine
 from mono_runtime.hooks.deepseek_v41.facts import StepLimits
 from mono_runtime.hooks.deepseek_v41.inputs import LayerOutputs, LayerStep
 from mono_runtime.hooks.deepseek_v41.reading import SeenStep, read_step, record_view
+from mono_runtime.hooks.deepseek_v41.reload import LayerLoading
 from mono_runtime.hooks.deepseek_v41.report import StepReport
 from mono_runtime.hooks.deepseek_v41.runner import Kind, MonoRunner, Select
 from mono_runtime.hooks.deepseek_v41.selection import select
@@ -76,18 +77,18 @@ class Rank:
     engine: Engine
     runners: Runners
     report: StepReport
-    take_weights: TakeWeights
 
 
 class MonoLayer:
-    """A layer whose decode steps run as launches; made by `install.LayerFactory.create`.
+    """A layer whose decode steps run as launches; made by `factory.LayerFactory.create`.
 
     Args:
         rank: what it shares with the rank's other layers.
         decision: what of it the launches run; not `Path.OFF`.
-        layout: how its weights have to look.
+        arch: the rank's architecture.
         limits: what its launches can take, with and without folding the previous layer's output into
             the residual.
+        weights: the layer's.
 
     Attributes:
         ffn_only: the engine runs its attention, and hands over that attention's unreduced output.
@@ -98,20 +99,20 @@ class MonoLayer:
         self,
         rank: Rank,
         decision: LayerDecision,
-        layout: Layout,
+        arch: str,
         limits: Mapping[bool, StepLimits],
+        weights: CurrentWeights,
     ) -> None:
         self.ffn_only = decision.path is Path.FFN
         self.draft = decision.draft
         self.experts, self.topk = decision.experts, decision.topk
         self.swa_width = decision.swa_width
         self._rank = rank
-        self._layout = layout
+        self._arch = arch
+        self._weights = weights
         self._limits = dict(limits)
         self._kind = runner_kind(decision)
         self._window, self._compressed = RecordView(), RecordView()
-        self._weights: LayerWeights | None = None
-        self._stale = False
 
     @property
     def unfolded_entry(self) -> bool:
@@ -119,11 +120,7 @@ class MonoLayer:
 
         On gfx942 alone: its folded form has no AITER kernel, and would run as some hundred small ones.
         """
-        return not self.ffn_only and self._layout.gfx942
-
-    def forget_weights(self) -> None:
-        """Take the weights anew at the next step: the engine has loaded others."""
-        self._stale = True
+        return not self.ffn_only and self._arch == "gfx942"
 
     def __call__(
         self,
@@ -167,7 +164,7 @@ class MonoLayer:
         if not self._takes(seen, limits):
             return None
         runner = self._rank.runners.of(self._kind)
-        weights = self._current_weights(layer, runner)
+        weights = self._weights.of(layer, runner)
         step = self._step(layer.attn, positions, seen)
         if residual is None:
             x, residual = self._entry(layer, x)
@@ -207,21 +204,13 @@ class MonoLayer:
         if not self._takes(seen, self._limits[True]):
             return None
         runner = self._rank.runners.of(self._kind)
-        return runner.ffn(self._current_weights(layer, runner), *tensors, topk=self.topk)
+        return runner.ffn(self._weights.of(layer, runner), *tensors, topk=self.topk)
 
     def _takes(self, seen: SeenStep, limits: StepLimits) -> bool:
         decision = decide_step(seen.facts, limits)
         if not decision.taken:
             self._rank.report.declined(decision)
         return decision.taken
-
-    def _current_weights(self, layer: Any, runner: MonoRunner) -> LayerWeights:
-        if self._weights is None or self._stale:
-            taken, old = self._rank.take_weights(layer, self._layout), self._weights
-            if old is not None:
-                runner.forget(old)
-            self._weights, self._stale = taken, False
-        return self._weights
 
     def _entry(self, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The first layer's input and residual: the embedding in one stream, and in all."""
@@ -248,6 +237,38 @@ class MonoLayer:
             comp_cache=self._compressed.of(attn._compressed_kv_cache(), rows),
             comp_block_table=compressed.block_table,
         )
+
+
+class CurrentWeights:
+    """A layer's weights: taken at its first step, when they are loaded, and anew after a reload.
+
+    The engine reloads into the memory that captured graphs read, but not always into the same tensors.
+
+    Args:
+        loading: the layer's loads.
+        take: gives the weights.
+    """
+
+    def __init__(self, loading: LayerLoading, take: TakeWeights) -> None:
+        self._loading = loading
+        self._take = take
+        self._weights: LayerWeights | None = None
+        self._loads = 0
+
+    def of(self, layer: Any, runner: MonoRunner) -> LayerWeights:
+        """The weights of vLLM's ``layer``; those that ``runner`` had before are forgotten there.
+
+        Raises:
+            WeightsMismatch: they are not as the kernels read them.
+        """
+        known, loads = self._weights, self._loading.loads
+        if known is not None and loads == self._loads:
+            return known
+        taken = self._take(layer, self._loading.layout)
+        if known is not None:
+            runner.forget(known)
+        self._weights, self._loads = taken, loads
+        return taken
 
 
 class RecordView:

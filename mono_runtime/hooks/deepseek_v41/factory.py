@@ -1,0 +1,222 @@
+"""Decides layer by layer, while vLLM builds the model, which of them run launches, and makes those ready."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mono_runtime.families.deepseek_v41 import KEYS, MAX_ROWS
+from mono_runtime.hooks.deepseek_v41.eligibility import (
+    LayerDecision,
+    Path,
+    check_deployment,
+    decide_layer,
+)
+from mono_runtime.hooks.deepseek_v41.engine import Engine
+from mono_runtime.hooks.deepseek_v41.facts import LayerFacts, StepLimits
+from mono_runtime.hooks.deepseek_v41.layer import (
+    CurrentWeights,
+    MonoLayer,
+    Rank,
+    Runners,
+    runner_kind,
+)
+from mono_runtime.hooks.deepseek_v41.reading import read_deployment, read_layer
+from mono_runtime.hooks.deepseek_v41.reload import follow_loading, weights_of
+from mono_runtime.hooks.deepseek_v41.report import StepReport
+from mono_runtime.hooks.deepseek_v41.runner import Kind, MonoRunner
+from mono_runtime.hooks.deepseek_v41.weights import Layout
+from mono_runtime.launch_key import Scalar
+from mono_runtime.log import Once, logger
+
+if TYPE_CHECKING:
+    from mono_runtime.hooks.prepared import Prepared
+    from mono_runtime.hooks.serving import Serving
+
+FAMILY = KEYS.name
+# A launch's name and the fields of its build key that differ from the defaults.
+Needed = tuple[str, Mapping[str, Scalar]]
+MakeRunner = Callable[["Prepared", Engine, Kind], MonoRunner]
+
+
+class LayerFactory:
+    """Stands where vLLM's module has the class ``MonoDecodeLayer``: `create` is called for each layer.
+
+    Args:
+        serving: gives the launches.
+        engine: the process.
+        make_runner: makes a rank's runner; called once for each kind of layer, on all ranks.
+    """
+
+    def __init__(self, serving: Serving, engine: Engine, make_runner: MakeRunner) -> None:
+        self._serving = serving
+        self._engine = engine
+        self._make_runner = make_runner
+        self._prepared: Prepared | None = None
+        self._rank: Rank | None = None
+        self._served: dict[tuple[object, ...], frozenset[int]] = {}
+        self._once = Once()
+
+    def create(self, layer: Any, vllm_config: Any) -> MonoLayer | None:
+        """What runs ``layer``'s decode steps, or None when the engine does.
+
+        Called at the end of the layer's construction, by every rank for every layer in the same order.
+
+        Args:
+            layer: vLLM's decoder layer; its weights are not loaded yet.
+            vllm_config: the config that it is built from.
+
+        Raises:
+            DeploymentRefused: mono kernels are on, and the deployment cannot run them.
+            MonoError: as `mono_runtime.hooks.serving.Serving.prepare`; or, under ``strict``, a layer
+                needs launches that nobody planned and no store has.
+        """
+        engine = self._engine
+        # vLLM's gfx942 helpers follow the switch with the launches or without.
+        engine.record_switch(vllm_config)
+        if not vllm_config.kernel_config.monokernel:
+            return None
+        deployment = read_deployment(layer, vllm_config, engine)
+        check_deployment(deployment)
+        arch = deployment.arch
+        if arch == "gfx942":
+            # Left to the first step it would be compiled there, which takes a minute.
+            engine.build_topk()
+        prepared = self._serving.prepare(
+            vllm_config, group=engine.group(), device=engine.device(), family=FAMILY
+        )
+        if prepared is None:
+            return None
+        facts = read_layer(layer, vllm_config, arch, engine)
+        decision = decide_layer(facts, arch)
+        self._tell(decision)
+        if decision.path is Path.OFF:
+            return None
+        limits = self._limits(prepared, decision, facts, arch)
+        if not any(limit.served for limit in limits.values()):
+            return None
+        return self._make(layer, prepared, decision, limits, arch, deployment.tp)
+
+    def steps_declined(self) -> Mapping[str, int]:
+        """By reason, how many of the layers' steps the engine ran although the layer has launches."""
+        return self._rank.report.counts() if self._rank else {}
+
+    def close(self) -> None:
+        """Release what the runners own; collective. No step may be running, and none may follow."""
+        rank, self._rank, self._prepared = self._rank, None, None
+        if rank is not None:
+            rank.runners.close()
+
+    def _make(
+        self,
+        layer: Any,
+        prepared: Prepared,
+        decision: LayerDecision,
+        limits: Mapping[bool, StepLimits],
+        arch: str,
+        tp: int,
+    ) -> MonoLayer:
+        layout = Layout(arch, tp, decision.experts, whole=decision.path is Path.WHOLE)
+        weights = CurrentWeights(follow_loading(layer, layout), weights_of)
+        return MonoLayer(self._rank_of(prepared), decision, arch, limits, weights)
+
+    def _rank_of(self, prepared: Prepared) -> Rank:
+        if self._rank is None or self._prepared is not prepared:
+            engine, make = self._engine, self._make_runner
+            runners = Runners(lambda kind: make(prepared, engine, kind), engine)
+            self._rank = Rank(engine, runners, StepReport(prepared.decline))
+            self._prepared = prepared
+        return self._rank
+
+    def _limits(
+        self, prepared: Prepared, decision: LayerDecision, facts: LayerFacts, arch: str
+    ) -> dict[bool, StepLimits]:
+        whole = decision.path is Path.WHOLE
+        # The entry is never owed anything. An Engram settles the residual wherever its hashes are given.
+        usual = not (whole and (facts.first or facts.engram))
+        found = {}
+        for fold in (True, False):
+            needed = needed_launches(decision, facts, arch, fold=fold)
+            served = self._widths(prepared, needed, planned=fold is usual)
+            found[fold] = StepLimits(
+                MAX_ROWS[arch],
+                served,
+                facts.attention.ratio if whole else 0,
+                decision.swa_width if whole else None,
+            )
+        return found
+
+    def _widths(
+        self, prepared: Prepared, needed: tuple[Needed, ...], *, planned: bool
+    ) -> frozenset[int]:
+        key = (planned, *[(name, *sorted(variant.items())) for name, variant in needed])
+        if key not in self._served:
+            served = _loaded_widths(prepared, needed)
+            if planned and not served:
+                served = _asked_widths(prepared, needed)
+            self._served[key] = served
+        return self._served[key]
+
+    def _tell(self, decision: LayerDecision) -> None:
+        whose = "draft layers" if decision.draft else "layers"
+        if decision.path is Path.WHOLE:
+            text = f"whole {whose} run on prebuilt launches"
+        elif decision.path is Path.FFN:
+            text = "the FFN launch runs behind the engine's attention, for layers with "
+        else:
+            text = "the engine runs some layers itself: "
+        text += "; ".join(decision.reasons)
+        self._once(logger(), logging.INFO, text, "%s: %s", FAMILY, text)
+
+
+def needed_launches(
+    decision: LayerDecision, facts: LayerFacts, arch: str, *, fold: bool
+) -> tuple[Needed, ...]:
+    """The launches of a layer's step: what `launches.Launches` asks for.
+
+    Args:
+        fold: whether the previous layer's output is still owed to the residual.
+    """
+    if decision.path is Path.FFN:
+        return (("ffn", {"experts": decision.experts, "topk": decision.topk}),)
+    kind, index = runner_kind(decision), facts.attention.indexer is not None
+    variant: dict[str, Scalar] = {
+        "ratio": facts.attention.ratio,
+        "fold": fold,
+        "experts": kind.experts,
+        "topk": kind.topk,
+        "ug_groups": kind.ug_groups,
+        "swa_width": kind.swa_width,
+    }
+    # gfx942's K2 lists no keys: a launch of its own does, between the selection and K2.
+    apart = index and arch == "gfx942"
+    return (
+        ("k1", {**variant, "index": index}),
+        *((("keylist", {}),) if apart else ()),
+        ("k2", {**variant, "index": index and not apart}),
+    )
+
+
+def _loaded_widths(prepared: Prepared, needed: Iterable[Needed]) -> frozenset[int]:
+    """Widths whose launches all ranks have loaded and agreed on."""
+
+    def served(rows: int) -> bool:
+        return all(prepared.has(prepared.key(name, rows, **variant)) for name, variant in needed)
+
+    return frozenset(rows for rows in prepared.widths if served(rows))
+
+
+def _asked_widths(prepared: Prepared, needed: Iterable[Needed]) -> frozenset[int]:
+    """Widths of launches that the deployment's plan does not name; the policy says what a miss is.
+
+    Collective: what was loaded now is agreed on.
+    """
+    launches = [*needed]
+    found = frozenset(
+        rows
+        for rows in sorted(prepared.widths)
+        if all(prepared.launch(name, rows, **variant) is not None for name, variant in launches)
+    )
+    prepared.agree()
+    return found

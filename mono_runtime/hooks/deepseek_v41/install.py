@@ -1,0 +1,81 @@
+"""Puts this project's layers where vLLM's model takes its mono decode layers from."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from mono_runtime.hooks.deepseek_v41.engine import Engine, VllmEngine
+from mono_runtime.hooks.deepseek_v41.factory import LayerFactory, MakeRunner
+from mono_runtime.hooks.deepseek_v41.runner import Kind, LaunchSource, MonoRunner, Place
+
+if TYPE_CHECKING:
+    from mono_runtime.hooks.prepared import Prepared
+    from mono_runtime.hooks.serving import Serving
+    from mono_runtime.ranks.peer_memory import PeerMemory
+
+MODULE = "vllm.models.deepseek_v41.amd.mono_decode"
+# Imports the name from `MODULE`, and asks it for a layer's launches while it builds the layer.
+MODEL = "vllm.models.deepseek_v41.amd.model"
+NAME = "MonoDecodeLayer"
+
+
+def install(
+    module: ModuleType,
+    serving: Serving,
+    *,
+    engine: Engine | None = None,
+    make_runner: MakeRunner | None = None,
+) -> LayerFactory:
+    """Let vLLM's model take its decode layers from ``serving``'s launches; doing it again changes nothing.
+
+    Args:
+        module: `MODULE`, imported. `MODEL` is changed as well where it has been imported already.
+        engine: the process, where it is not the one this runs in.
+        make_runner: makes a rank's runner; by default on the process's GPU.
+
+    Returns:
+        What is installed; of an earlier call, where there was one.
+    """
+    original = getattr(module, NAME)
+    if isinstance(original, LayerFactory):
+        return original
+    factory = LayerFactory(serving, engine or VllmEngine(), make_runner or device_runner)
+    _replace(module, original, factory)
+    return factory
+
+
+def uninstall(module: ModuleType, original: object) -> None:
+    """Undo `install`: ``original`` is what ``module`` had. Layers that were built keep what they have."""
+    _replace(module, getattr(module, NAME), original)
+
+
+def device_runner(prepared: Prepared, engine: Engine, kind: Kind) -> MonoRunner:
+    """A runner on the process's GPU, with peer memory among the tensor-parallel ranks."""
+    import torch
+
+    from mono_runtime.hooks.deepseek_v41.tensors import TorchTensors
+
+    return MonoRunner(
+        Place(engine.arch(), engine.tp(), engine.rank()),
+        cast("LaunchSource", prepared),
+        TorchTensors(torch.device("cuda", engine.device())),
+        partial(_peer_memory, prepared),
+        kind=kind,
+    )
+
+
+def _peer_memory(prepared: Prepared, size: int) -> PeerMemory:
+    from mono_runtime.ranks.peer_memory import PeerMemory
+
+    store, device = prepared.store, prepared.loader.device.ordinal
+    return PeerMemory.allocate(store.driver, device, size, prepared.group)
+
+
+def _replace(module: ModuleType, old: object, new: object) -> None:
+    setattr(module, NAME, new)
+    model = sys.modules.get(MODEL)
+    if model is not None and getattr(model, NAME, None) is old:
+        setattr(model, NAME, new)
