@@ -128,8 +128,12 @@ class Driver(Protocol):
     def write(self, device: int, address: int, data: bytes) -> None:
         """Copy ``data`` to the device and wait for it."""
 
-    def read(self, device: int, address: int, size: int) -> bytes:
-        """Copy ``size`` bytes from the device, after what the default stream holds."""
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
+        """Copy ``size`` bytes from the device, after what the default stream holds.
+
+        With ``stream``, one that `create_stream` made: after what that holds and nothing else, so memory
+        that a running launch writes is read as it is, also while other threads record graphs.
+        """
 
     def export_memory(self, device: int, address: int) -> bytes:
         """A handle by which another process can map this allocation."""

@@ -447,13 +447,13 @@ class EmulatedDriver:
         self._access(device, address, len(data), "write")
         ctypes.memmove(address, data, len(data))
 
-    def read(self, device: int, address: int, size: int) -> bytes:
-        """Copy from the device, after what the default stream holds."""
-        self._access(device, address, size, "read")
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
+        """Copy from the device, after what ``stream``, or else the default one, holds."""
+        self._access(device, address, size, "read", stream or 0)
         return ctypes.string_at(address, size)
 
-    def _access(self, device: int, address: int, size: int, action: str) -> None:
-        self.synchronize(device, 0)
+    def _access(self, device: int, address: int, size: int, action: str, stream: int = 0) -> None:
+        self.synchronize(device, stream)
         with self._locked():
             self._memory.check(address, size, action)
 

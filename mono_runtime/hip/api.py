@@ -23,6 +23,9 @@ MULTIPROCESSOR_COUNT = 63
 HOST_TO_DEVICE = 1
 DEVICE_TO_HOST = 2
 
+# hipStreamCaptureMode
+CAPTURE_MODE_RELAXED = 2
+
 # Flags: hipStreamNonBlocking, hipDeviceMallocUncached, hipIpcMemLazyEnablePeerAccess.
 STREAM_NON_BLOCKING = 1
 MALLOC_UNCACHED = 3
@@ -149,6 +152,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "hipStreamDestroy": (c_void_p,),
     "hipStreamSynchronize": (c_void_p,),
     "hipStreamIsCapturing": (c_void_p, _INT_OUT),
+    "hipThreadExchangeStreamCaptureMode": (_INT_OUT,),
     "hipEventCreateWithFlags": (_OUT, c_uint),
     "hipEventDestroy": (c_void_p,),
     "hipEventRecord": (c_void_p, c_void_p),
@@ -158,6 +162,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "hipExtMallocWithFlags": (_OUT, c_size_t, c_uint),
     "hipFree": (c_void_p,),
     "hipMemcpy": (c_void_p, c_void_p, c_size_t, c_int),
+    "hipMemcpyAsync": (c_void_p, c_void_p, c_size_t, c_int, c_void_p),
     "hipMemset": (c_void_p, c_int, c_size_t),
     "hipIpcGetMemHandle": (POINTER(IpcHandle), c_void_p),
     "hipIpcOpenMemHandle": (_OUT, IpcHandle, c_uint),

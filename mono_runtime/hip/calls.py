@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from mono_runtime.hip.api import SUCCESS, Api
+from mono_runtime.hip.api import CAPTURE_MODE_RELAXED, SUCCESS, Api
 from mono_runtime.hip.status import failure
 
 
@@ -59,6 +60,17 @@ class Calls:
         status = self.api.function(function)(*args)
         if status != SUCCESS:
             self.fail(function, status, device)
+
+    @contextmanager
+    def relaxed_about_captures(self) -> Iterator[None]:
+        """Let this thread call what HIP forbids while another thread records a graph."""
+        mode = ctypes.c_int(CAPTURE_MODE_RELAXED)
+        self.call("hipThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        try:
+            yield
+        finally:
+            # The exchange left the mode from before in its argument.
+            self.call("hipThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     def status_of(self, device: int, called: Callable[..., int], *args: Any) -> int:
         """What ``called`` returns while ``device`` is current; the current device is restored."""

@@ -310,10 +310,17 @@ class HipDriver:
         """Copy ``data`` to the device and wait for it."""
         self._calls.on(device, "hipMemcpy", address, data, len(data), hip.HOST_TO_DEVICE)
 
-    def read(self, device: int, address: int, size: int) -> bytes:
-        """Copy ``size`` bytes from the device."""
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
+        """Copy ``size`` bytes from the device; with ``stream``, after nothing but what that holds."""
+        calls = self._calls
         buffer = ctypes.create_string_buffer(size)
-        self._calls.on(device, "hipMemcpy", buffer, address, size, hip.DEVICE_TO_HOST)
+        if stream is None:
+            calls.on(device, "hipMemcpy", buffer, address, size, hip.DEVICE_TO_HOST)
+            return buffer.raw
+        # Waiting for any stream spoils the captures of all threads, unless this one is relaxed.
+        with calls.relaxed_about_captures():
+            calls.on(device, "hipMemcpyAsync", buffer, address, size, hip.DEVICE_TO_HOST, stream)
+            calls.on(device, "hipStreamSynchronize", stream)
         return buffer.raw
 
     def export_memory(self, device: int, address: int) -> bytes:

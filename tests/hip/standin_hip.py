@@ -248,6 +248,7 @@ class StandIn:
         self.c.standin_memory_flags.argtypes = (ctypes.c_void_p,)
         self.c.standin_memory_device.argtypes = (ctypes.c_void_p,)
         self.c.standin_stream_flags.argtypes = (ctypes.c_uint64,)
+        self.c.standin_hold_stream.argtypes = (ctypes.c_uint64, ctypes.c_int)
         if self.c.standin_launch_size() != ctypes.sizeof(_Launch):
             raise RuntimeError("standin.h and standin_hip.py differ in the layout of a launch")
 
@@ -327,6 +328,13 @@ class StandIn:
 
     def release(self) -> None:
         self.c.standin_hold(0)
+
+    def hold_stream(self, stream: int) -> None:
+        """One stream is busy from now on, until `release_stream`; others finish what they get."""
+        self.c.standin_hold_stream(stream, 1)
+
+    def release_stream(self, stream: int) -> None:
+        self.c.standin_hold_stream(stream, 0)
 
     def clock(self, milliseconds: float) -> None:
         """What events are stamped with from now on."""

@@ -76,6 +76,12 @@ _CALLS: list[tuple[str, Callable[[Made], object]]] = [
     ("hipMemset", lambda m: m.driver.fill(0, m.address, 0, 16)),
     ("hipMemcpy", lambda m: m.driver.write(0, m.address, b"x")),
     ("hipMemcpy", lambda m: m.driver.read(0, m.address, 1)),
+    ("hipMemcpyAsync", lambda m: m.driver.read(0, m.address, 1, stream=m.stream)),
+    ("hipStreamSynchronize", lambda m: m.driver.read(0, m.address, 1, stream=m.stream)),
+    (
+        "hipThreadExchangeStreamCaptureMode",
+        lambda m: m.driver.read(0, m.address, 1, stream=m.stream),
+    ),
     ("hipIpcGetMemHandle", lambda m: m.driver.export_memory(0, m.address)),
     ("hipIpcOpenMemHandle", lambda m: m.driver.import_memory(0, bytes(64))),
     ("hipIpcCloseMemHandle", lambda m: m.driver.release_memory(0, m.address)),

@@ -125,3 +125,68 @@ def test_freeing_twice_fails(driver: HipDriver) -> None:
     driver.free(0, address)
     with pytest.raises(DriverError, match="hipFree failed on device 0: hipErrorInvalidValue"):
         driver.free(0, address)
+
+
+def test_reading_on_a_stream_does_not_wait_for_others(hip: StandIn, driver: HipDriver) -> None:
+    mine, spinning = driver.create_stream(0), driver.create_stream(0)
+    address = driver.allocate(0, 4096)
+    driver.write(0, address, b"as it is")
+    hip.hold_stream(0)
+    hip.hold_stream(spinning)
+    read: list[str] = []
+
+    def reading(how: str, stream: int | None) -> threading.Thread:
+        def run() -> None:
+            if driver.read(0, address, 8, stream=stream) == b"as it is":
+                read.append(how)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    reading("on a stream", mine).join(10)
+    waits = reading("after the default stream", None)
+    waits.join(0.05)
+    before = list(read)
+    hip.release_stream(0)
+    hip.release_stream(spinning)
+    waits.join(10)
+    assert before == ["on a stream"]
+    assert read == ["on a stream", "after the default stream"]
+
+
+def test_reading_on_a_stream_leaves_the_captures_of_other_threads_alone(
+    hip: StandIn, driver: HipDriver
+) -> None:
+    mine, captured = driver.create_stream(0), driver.create_stream(0)
+    address = driver.allocate(0, 4096)
+    driver.write(0, address, b"as it is")
+    hip.begin_capture(captured)
+    read: list[bytes] = []
+    thread = threading.Thread(target=lambda: read.append(driver.read(0, address, 8, stream=mine)))
+    thread.start()
+    thread.join(10)
+    graph = hip.end_capture(captured)
+    assert read == [b"as it is"]
+    assert graph
+    hip.destroy_graph(graph)
+
+
+def test_another_thread_is_forbidden_what_a_global_capture_forbids(
+    hip: StandIn, driver: HipDriver
+) -> None:
+    captured = driver.create_stream(0)
+    address = driver.allocate(0, 4096)
+    hip.begin_capture(captured)
+    caught: list[str | None] = []
+
+    def read() -> None:
+        with pytest.raises(DriverError) as error:
+            driver.read(0, address, 8)
+        caught.append(error.value.symbol)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join(10)
+    assert caught == ["hipErrorStreamCaptureUnsupported"]
+    assert hip.end_capture(captured) == 0  # spoilt

@@ -206,7 +206,7 @@ class FakeDriver:
         block, offset = self._place(address, len(data))
         block[offset : offset + len(data)] = data
 
-    def read(self, device: int, address: int, size: int) -> bytes:
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
         block, offset = self._place(address, size)
         return bytes(block[offset : offset + size])
 

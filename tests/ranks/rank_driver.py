@@ -85,7 +85,7 @@ class RankDriver:
         self._happens("write")
         self._at(address)[: len(data)] = data
 
-    def read(self, device: int, address: int, size: int) -> bytes:
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
         self._happens("read")
         return bytes(self._at(address)[:size])
 

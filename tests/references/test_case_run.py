@@ -45,7 +45,7 @@ class Devices:
         memory[at : at + len(data)] = data
         self.writes += 1
 
-    def read(self, device: int, address: int, size: int) -> bytes:
+    def read(self, device: int, address: int, size: int, *, stream: int | None = None) -> bytes:
         memory, at = self._at(device, address)
         return bytes(memory[at : at + size])
 

@@ -244,6 +244,7 @@ static hipError_t plain_stream(uint64_t handle) {
 EXPORT hipError_t hipMemcpy(void *to, const void *from, size_t size, int kind) {
     ENTER(hipMemcpy);
     if (capture_forbids()) RETURN(hipErrorStreamCaptureUnsupported);
+    default_stream_wait();
     RETURN(copy(to, from, size, kind));
 }
 

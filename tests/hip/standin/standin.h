@@ -145,13 +145,15 @@ struct stream {
     int capture_mode;
     pthread_t capturer;
     struct graph *graph;
-    bool busy; /* has work while work is held */
+    bool busy; /* has work that is held */
+    bool held; /* nothing on it finishes */
     struct stream *next;
 };
 /* The stream behind a handle, NULL for the default stream, or an error. */
 hipError_t stream_find(uint64_t handle, struct stream **out);
 void stream_touch(struct stream *stream);
-bool capture_forbids(void); /* and invalidates this thread's captures */
+bool capture_forbids(void); /* and invalidates the captures that forbid it */
+void default_stream_wait(void);
 void stream_reset(void);
 void graph_add(struct stream *stream, const struct launch *launch);
 

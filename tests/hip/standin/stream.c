@@ -14,6 +14,7 @@ struct event {
     int device;
     bool timed, recorded, done, captured;
     double milliseconds;
+    struct stream *on;
     struct event *next;
 };
 struct executable { struct graph graph; };
@@ -23,21 +24,37 @@ static struct event *events;
 static struct stream default_streams[MAX_DEVICES];
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static bool held;
+static _Thread_local int thread_mode; /* hipStreamCaptureMode; a thread begins with the global one */
 static double fixed_clock = -1;
 
 /* Milliseconds that events are stamped with from now on; negative is the real clock. */
 EXPORT void standin_clock(double milliseconds) { fixed_clock = milliseconds; }
 
+/* What was on a stream has finished, and so have the events after it. */
+static void finish(struct stream *stream) {
+    stream->busy = stream->held = false;
+    for (struct event *e = events; e; e = e->next)
+        if (e->on == stream) e->done = e->recorded;
+    pthread_cond_broadcast(&released);
+}
+
 /* While work is held nothing finishes. */
 EXPORT void standin_hold(int on) {
     pthread_mutex_lock(&lock);
     held = on;
-    if (!on) {
-        for (struct stream *s = streams; s; s = s->next) s->busy = false;
-        for (int i = 0; i < MAX_DEVICES; i++) default_streams[i].busy = false;
-        for (struct event *e = events; e; e = e->next) e->done = e->recorded;
-        pthread_cond_broadcast(&released);
-    }
+    for (struct stream *s = streams; s && !on; s = s->next) finish(s);
+    for (int i = 0; i < MAX_DEVICES && !on; i++) finish(&default_streams[i]);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The same for one stream, 0 being the current device's default one, which is busy from now on. */
+EXPORT void standin_hold_stream(uint64_t handle, int on) {
+    struct stream *stream;
+    if (stream_find(handle, &stream) != hipSuccess) return;
+    pthread_mutex_lock(&lock);
+    if (!stream) stream = &default_streams[current_device];
+    if (on) stream->held = stream->busy = true;
+    else finish(stream);
     pthread_mutex_unlock(&lock);
 }
 
@@ -69,9 +86,9 @@ hipError_t stream_find(uint64_t handle, struct stream **out) {
 }
 
 void stream_touch(struct stream *stream) {
-    if (!held) return;
+    if (!stream) stream = &default_streams[current_device];
     pthread_mutex_lock(&lock);
-    (stream ? stream : &default_streams[current_device])->busy = held;
+    stream->busy = held || stream->held;
     pthread_mutex_unlock(&lock);
 }
 
@@ -79,7 +96,8 @@ bool capture_forbids(void) {
     bool forbids = false;
     pthread_mutex_lock(&lock);
     for (struct stream *s = streams; s; s = s->next)
-        if (s->capture != NONE && s->capture_mode != 2 && pthread_equal(s->capturer, pthread_self())) {
+        if (s->capture != NONE && s->capture_mode != 2 && thread_mode != 2 &&
+            (pthread_equal(s->capturer, pthread_self()) || (s->capture_mode == 0 && thread_mode == 0))) {
             s->capture = INVALIDATED;
             forbids = true;
         }
@@ -131,7 +149,7 @@ EXPORT hipError_t hipStreamDestroy(uint64_t handle) {
 
 static void wait_for(bool *busy, bool until) {
     pthread_mutex_lock(&lock);
-    while (*busy != until && held) pthread_cond_wait(&released, &lock);
+    while (*busy != until) pthread_cond_wait(&released, &lock);
     pthread_mutex_unlock(&lock);
 }
 
@@ -142,6 +160,17 @@ EXPORT hipError_t hipStreamSynchronize(uint64_t handle) {
     if (status == hipSuccess && capture_forbids()) status = hipErrorStreamCaptureUnsupported;
     if (status == hipSuccess) wait_for(&(stream ? stream : &default_streams[current_device])->busy, false);
     RETURN(status);
+}
+
+void default_stream_wait(void) { wait_for(&default_streams[current_device].busy, false); }
+
+EXPORT hipError_t hipThreadExchangeStreamCaptureMode(int *mode) {
+    ENTER(hipThreadExchangeStreamCaptureMode);
+    if (!mode || *mode < 0 || *mode > 2) RETURN(hipErrorInvalidValue);
+    int before = thread_mode;
+    thread_mode = *mode;
+    *mode = before;
+    RETURN(hipSuccess);
 }
 
 EXPORT hipError_t hipStreamQuery(uint64_t handle) {
@@ -324,7 +353,8 @@ EXPORT hipError_t hipEventRecord(uint64_t handle, uint64_t stream_handle) {
     event->milliseconds = fixed_clock >= 0 ? fixed_clock : now.tv_sec * 1e3 + now.tv_nsec / 1e6;
     event->captured = stream && stream->capture != NONE;
     event->recorded = !event->captured;
-    event->done = !held;
+    event->on = stream ? stream : &default_streams[current_device];
+    event->done = !held && !event->on->held;
     RETURN(hipSuccess);
 }
 
