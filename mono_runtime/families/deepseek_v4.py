@@ -6,7 +6,7 @@ Facts are those of vLLM 0.33.0: ``vllm/models/deepseek_v4/amd/mono_decode.py`` (
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mono_runtime.families.base import Deployment, FamilyKeys, LaunchSpec
@@ -41,11 +41,21 @@ class Layer:
     hash_route: bool
 
 
+def layers_of(ratios: Sequence[int], hashed: int) -> tuple[Layer, ...]:
+    """The layers that the kernels run, from each layer's compress ratio and the number that route by hash.
+
+    The residual arrives settled at the first layer. A layer of another ratio runs the engine's own path.
+    """
+    return tuple(
+        Layer(ratio, fold=i > 0, hash_route=i < hashed)
+        for i, ratio in enumerate(ratios)
+        if ratio in (CSA, HCA)
+    )
+
+
 # The published config of DeepSeek-V4-Pro: 61 layers, ratios 128, 128, 4, 128, 4, ...; the first
-# three route by hash. The residual arrives settled at the first layer.
-LAYERS = tuple(
-    Layer(CSA if i > 1 and i % 2 == 0 else HCA, fold=i > 0, hash_route=i < 3) for i in range(61)
-)
+# three route by hash.
+LAYERS = layers_of([CSA if i > 1 and i % 2 == 0 else HCA for i in range(61)], hashed=3)
 
 _BUILD = (
     Field("tokens", int, "Rows of the step.", minimum=1, maximum=MAX_ROWS),
@@ -104,11 +114,14 @@ class DeepseekV4Keys(FamilyKeys):
         ),
     )
 
+    def __init__(self, layers: Sequence[Layer] = LAYERS) -> None:
+        self.layers = tuple(layers)
+
     def widths(self, deployment: Deployment) -> tuple[int, ...]:
         return deployment.rows or decode_widths(Serving.of(deployment), MAX_ROWS)
 
     def deployment_keys(self, deployment: Deployment) -> list[LaunchKey]:
-        layers = dict.fromkeys(LAYERS)
+        layers = dict.fromkeys(self.layers)
         return [
             self.key(
                 deployment,

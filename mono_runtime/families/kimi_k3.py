@@ -7,7 +7,7 @@ Facts are those of vLLM 0.33.0 under ``vllm/models/kimi_k3/amd/specialized_decod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mono_runtime.families.base import Deployment, FamilyKeys, LaunchSpec
@@ -38,14 +38,30 @@ class Layer:
     kda: bool
 
 
+def layers_of(
+    count: int, block: int, kda: Collection[int], *, dense: int = 1, every: int = 1
+) -> tuple[Layer, ...]:
+    """The layers that the kernels run.
+
+    Args:
+        count: layers of the model.
+        block: layers of an AttnRes block.
+        kda: numbers of those whose attention is KDA; the others are MLA layers, which do not write blocks.
+        dense: the first so many have no experts.
+        every: of the others only every so many has.
+    """
+    with_experts = [i for i in range(max(dense, 1), count) if not i % every]
+    return tuple(
+        Layer(-(-i // block), i // block if i % block == 0 else -1, i in kda)
+        for i in with_experts
+        if i in kda or i % block
+    )
+
+
 # The published config of Kimi-K3: 93 layers, the first one dense, AttnRes blocks of 12 layers, MLA
 # at every fourth layer and at the last.
-_BLOCK = 12
 _MLA = frozenset((*range(3, 93, 4), 92))
-LAYERS = tuple(
-    Layer(-(-i // _BLOCK), i // _BLOCK if i % _BLOCK == 0 else -1, i not in _MLA)
-    for i in range(1, 93)
-)
+LAYERS = layers_of(93, 12, frozenset(range(93)) - _MLA)
 
 
 def _eps(name: str, doc: str) -> Field:
@@ -126,6 +142,9 @@ class KimiK3Keys(FamilyKeys):
         ),
     )
 
+    def __init__(self, layers: Sequence[Layer] = LAYERS) -> None:
+        self.layers = tuple(layers)
+
     def widths(self, deployment: Deployment) -> tuple[int, ...]:
         """Whole requests, as many as fit: vLLM builds all of them when the server starts."""
         query = deployment.integer("speculative_tokens") + 1
@@ -134,7 +153,7 @@ class KimiK3Keys(FamilyKeys):
     def deployment_keys(self, deployment: Deployment) -> list[LaunchKey]:
         keys: dict[LaunchKey, None] = {}
         for rows in self.widths(deployment):
-            for layer in LAYERS:
+            for layer in self.layers:
                 keys.update(dict.fromkeys(self._layer_keys(deployment, rows, layer)))
         return list(keys)
 
