@@ -40,15 +40,16 @@ class ActivationFormat(Enum):
 
 
 AUTO = "auto"
+# vLLM's option does not accept this one; it is for callers of this module who want prebuilt launches
+# or an error.
+MONO = "mono"
 
 # vLLM's option takes these for every layer of a model. They run quantised weights only, so a layer
 # that is not quantised (excluded by the checkpoint, or a draft's) is chosen for as if nothing was asked.
 QUANTISED_ONLY = ("humming", "marlin")
 
-# Values of vLLM's ``--moe-backend`` that an unquantised layer knows. vLLM does not accept ``mono``;
-# it is for callers of this module who want an error instead of another backend.
+# Values of vLLM's ``--moe-backend`` that name one of the engine's backends for an unquantised layer.
 REQUESTS = {
-    "mono": Backend.MONO,
     "aiter": Backend.AITER,
     "triton": Backend.TRITON,
     "batched_triton": Backend.BATCHED_TRITON,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mono_runtime.errors import InvalidValue
 from mono_runtime.hooks.moe_oracle.backends import (
     AUTO,
+    MONO,
     QUANTISED_ONLY,
     REQUESTS,
     ActivationFormat,
@@ -90,7 +91,7 @@ class MoeConfig:
         return ActivationFormat.STANDARD
 
     def requested(self) -> Backend | None:
-        """The backend that the user asked for by name, or None for the best one.
+        """The engine's backend that the user asked for by name, or None for the best one.
 
         Raises:
             InvalidValue: the name is none that an unquantised layer knows.
@@ -99,7 +100,7 @@ class MoeConfig:
             return None
         backend = REQUESTS.get(self.moe_backend)
         if backend is None:
-            names = ", ".join([AUTO, *REQUESTS, *QUANTISED_ONLY])
+            names = ", ".join([AUTO, MONO, *REQUESTS, *QUANTISED_ONLY])
             raise InvalidValue(
                 f"the MoE backend {self.moe_backend!r} runs no unquantised experts",
                 where="--moe-backend",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from mono_runtime.hooks.moe_oracle.backends import ActivationFormat, Backend, Platform
+from mono_runtime.hooks.moe_oracle.backends import (
+    AUTO,
+    MONO,
+    QUANTISED_ONLY,
+    ActivationFormat,
+    Backend,
+    Platform,
+)
 from mono_runtime.hooks.moe_oracle.config import MoeConfig
 from mono_runtime.hooks.moe_oracle.support import MonoOffer
 
@@ -23,8 +30,7 @@ def mono_refusals(
     if offer is None:
         return ("no store is configured",)
     # AITER's switches are not asked: they are for AITER's own kernels.
-    requested = config.requested()
-    named = requested is not None and requested is not Backend.MONO
+    named = config.moe_backend not in (AUTO, MONO, *QUANTISED_ONLY)
     sizes = (config.hidden, config.intermediate)
     rules = (
         (config.platform is not Platform.ROCM, "mono launches are for ROCm"),

@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mono_runtime.errors import MonoError
-from mono_runtime.hooks.moe_oracle.backends import ActivationFormat, Backend, Platform
+from mono_runtime.hooks.moe_oracle.backends import (
+    AUTO,
+    MONO,
+    ActivationFormat,
+    Backend,
+    Platform,
+)
 from mono_runtime.hooks.moe_oracle.config import USE_AITER_MOE, MoeConfig
 from mono_runtime.hooks.moe_oracle.mono import mono_refusals
 from mono_runtime.hooks.moe_oracle.priority import priority
@@ -87,10 +93,8 @@ def select(config: MoeConfig, support: Support) -> Selection:
         BackendUnsupported: what was asked for by name, or is without alternative, cannot run the layer.
         NoBackend: nothing of the platform can run the layer; all reasons are given.
     """
-    # A name that nothing knows is an error also where the platform leaves no choice.
-    requested = config.requested()
-    by_name = requested is Backend.MONO
-    stock = _engine(replace(config, moe_backend="auto") if by_name else config, support)
+    by_name = config.moe_backend == MONO
+    stock = _engine(replace(config, moe_backend=AUTO) if by_name else config, support)
     if support.mono is None and not by_name:
         return stock
     allocated = stock.sizes(config.hidden, config.intermediate)
