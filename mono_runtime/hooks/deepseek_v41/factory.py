@@ -94,7 +94,7 @@ class LayerFactory:
         if decision.path is Path.OFF:
             return None
         limits = self._limits(prepared, decision, facts, arch)
-        if not any(limit.served for limit in limits.values()):
+        if not limits:
             return None
         return self._make(layer, prepared, decision, limits, arch, deployment.tp)
 
@@ -132,20 +132,21 @@ class LayerFactory:
     def _limits(
         self, prepared: Prepared, decision: LayerDecision, facts: LayerFacts, arch: str
     ) -> dict[bool, StepLimits]:
+        """By whether a step folds, what the layer's launches take; empty when they do not serve it."""
         whole = decision.path is Path.WHOLE
-        # The entry is never owed anything. An Engram settles the residual wherever its hashes are given.
+        # The entry is owed nothing. An Engram settles the residual in all steps that have its hashes.
         usual = not (whole and (facts.first or facts.engram))
-        found = {}
-        for fold in (True, False):
-            needed = needed_launches(decision, facts, arch, fold=fold)
-            served = self._widths(prepared, needed, planned=fold is usual)
-            found[fold] = StepLimits(
-                MAX_ROWS[arch],
-                served,
-                facts.attention.ratio if whole else 0,
-                decision.swa_width if whole else None,
-            )
-        return found
+
+        def limits(fold: bool) -> StepLimits:
+            served: frozenset[int] = frozenset()
+            if fold is usual or (whole and facts.engram):
+                needed = needed_launches(decision, facts, arch, fold=fold)
+                served = self._widths(prepared, needed, planned=fold is usual)
+            ratio = facts.attention.ratio if whole else 0
+            return StepLimits(MAX_ROWS[arch], served, ratio, decision.swa_width if whole else None)
+
+        found = {fold: limits(fold) for fold in (True, False)}
+        return found if found[usual].served else {}
 
     def _widths(
         self, prepared: Prepared, needed: tuple[Needed, ...], *, planned: bool
