@@ -26,6 +26,7 @@ COMMANDS = (
     "verify",
     "diff",
     "explain",
+    "coverage",
     "gc",
     "export",
     "import",
@@ -37,7 +38,7 @@ _HELP = """Compile an LLM server's FlyDSL launches into a store, with no GPU.
 Without a command, options mean `build`: mono-build --arch gfx950 --tp 4
 
 Exit codes: 0 done, 1 a launch failed or the store is corrupt, 2 usage or manifest, 3 missing,
-4 environment, 130 interrupted. `verify` has its own, see there."""
+4 environment, 130 interrupted. `verify` and `coverage` have their own, see there."""
 
 
 class _Commands(click.Group):

@@ -26,7 +26,9 @@ def _families(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [CompletionItem(n) for n in families() if n.startswith(incomplete)]
 
 
-def _archs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_archs(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
     return [CompletionItem(n) for n in KNOWN if n.startswith(incomplete)]
 
 
@@ -88,7 +90,7 @@ def gathered(
 
 
 SELECTION = (
-    click.option("--arch", multiple=True, shell_complete=_archs, help="gfx942 or gfx950."),
+    click.option("--arch", multiple=True, shell_complete=complete_archs, help="gfx942 or gfx950."),
     click.option("--tp", multiple=True, type=int, help="Tensor-parallel size."),
     click.option("--family", multiple=True, shell_complete=_families, help="Model family."),
     click.option("--launch", multiple=True, shell_complete=_launches, help="Launch of a family."),

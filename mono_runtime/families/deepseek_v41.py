@@ -1,4 +1,4 @@
-"""DeepSeek-V4.1-Flash: K1 and K2 of a whole decoder layer, and the FFN launch.
+"""DeepSeek-V4.1-Flash: K1 and K2 of a whole decoder layer, the key list between them, and the FFN launch.
 
 Facts are those of vLLM 0.33.0: ``vllm/models/deepseek_v41/amd/mono_decode.py`` (who runs what),
 ``mono/layer.py`` (the build key), ``mono/runner.py`` (which keys are asked for).
@@ -6,7 +6,7 @@ Facts are those of vLLM 0.33.0: ``vllm/models/deepseek_v41/amd/mono_decode.py`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mono_runtime.families.base import Deployment, FamilyKeys, LaunchSpec
@@ -23,6 +23,12 @@ WINDOW = 128
 _SWA_ALIGNMENT = 64
 
 
+# Columns of a routed expert, and of a rank's share of them as K2 reads it: padded to 128 with zeros
+# (``mono/stages/dims.py``).
+EXPERT_SIZE = 2304
+EXPERT_COLUMNS = {2: 1152, 4: 640}
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """What a decoder layer needs of the kernels.
@@ -31,24 +37,54 @@ class Layer:
         ratio: the compress ratio of its attention keys; 0 is a sliding window alone.
         fold: whether the previous layer's output is still owed to the residual.
         index: whether it selects the top-k itself (an index source).
+        ffn_only: the engine runs its attention whatever the deployment.
     """
 
     ratio: int
     fold: bool
     index: bool
+    ffn_only: bool = False
+
+
+def layers_of(
+    ratios: Sequence[int],
+    index: Collection[int],
+    engram: Collection[int],
+    keys: Collection[int] = (),
+) -> tuple[Layer, ...]:
+    """The backbone's layers.
+
+    Args:
+        ratios: the compress ratio of each.
+        index: numbers of the index sources.
+        engram: numbers of the Engram layers. The residual arrives settled there, and at the first layer.
+        keys: numbers of those that write compressed keys. One that does not index them too is none that
+            the kernels' attention serves.
+    """
+    return tuple(
+        Layer(
+            ratio,
+            fold=i > 0 and i not in engram,
+            index=i in index,
+            ffn_only=ratio > 0 and i in keys and i not in index,
+        )
+        for i, ratio in enumerate(ratios)
+    )
+
+
+def draft_layers_of(count: int) -> tuple[Layer, ...]:
+    """The DSpark draft's layers, which run on a runner of their own."""
+    return tuple(Layer(0, fold=i > 0, index=False) for i in range(count))
 
 
 # The published config of DeepSeek-V4.1-Flash: 40 layers, their compress ratios, the index sources
-# and the Engram layers. The residual arrives settled at the first layer and after an Engram.
-_RATIOS = (*(0,) * 2, *(2,) * 18, *(1,) * 20)
-_INDEX_SOURCES = frozenset((2, 8, 14, 20, 24, 28, 32, 36))
-_ENGRAM = frozenset((1, 14))
-LAYERS = tuple(
-    Layer(ratio, fold=i > 0 and i not in _ENGRAM, index=i in _INDEX_SOURCES)
-    for i, ratio in enumerate(_RATIOS)
+# and the Engram layers; and its draft.
+LAYERS = layers_of(
+    (*(0,) * 2, *(2,) * 18, *(1,) * 20),
+    index=frozenset((2, 8, 14, 20, 24, 28, 32, 36)),
+    engram=frozenset((1, 14)),
 )
-# The DSpark draft's three layers, on a runner of their own.
-DRAFT_LAYERS = (Layer(0, False, False), Layer(0, True, False), Layer(0, True, False))
+DRAFT_LAYERS = draft_layers_of(3)
 
 _BUILD = (
     Field("tokens", int, "Rows of the step.", minimum=1, maximum=48),
@@ -63,6 +99,9 @@ _BUILD = (
     # With at most 48 rows a draft has at most 48 tokens, so its rows are 192 wide.
     Field("swa_width", int, "Width of the window's index rows.", WINDOW, choices=(128, 192)),
 )
+
+
+_KEY_LIST = "mono_build.kernels.deepseek_v41.key_list"
 
 
 def _spec(name: str, doc: str) -> LaunchSpec:
@@ -83,6 +122,15 @@ class DeepseekV41Keys(FamilyKeys):
         _spec("k1", "Attention seam and attention front."),
         _spec("k2", "Attention back, FFN seam and experts, with both all-reduces."),
         _spec("ffn", "K2's FFN half, for a layer whose attention the engine runs."),
+        # This project's own, in place of a kernel that vLLM compiles while it serves.
+        LaunchSpec(
+            "keylist",
+            "An index source's keys, between the engine's indexer and K2; asked for on gfx942.",
+            _BUILD[:1],
+            f"{_KEY_LIST}:KeyListBuild",
+            f"{_KEY_LIST}:build_key_list",
+            persistent=False,
+        ),
     )
     deployment_fields = (
         *graph_fields(drafts=5, most=47),
@@ -94,7 +142,21 @@ class DeepseekV41Keys(FamilyKeys):
             default="fp8_ds_mla",
             choices=("fp8_ds_mla", "mxfp8"),
         ),
+        Field(
+            "indexer_kv_dtype",
+            str,
+            "The index cache's format (attention_config.indexer_kv_dtype). On gfx950 index sources take the"
+            " FFN launch alone with any but mxfp4; gfx942 has no MXFP4 and runs them whole.",
+            default="mxfp4",
+            choices=("mxfp4", "fp8"),
+        ),
     )
+
+    def __init__(
+        self, layers: Sequence[Layer] = LAYERS, draft_layers: Sequence[Layer] = DRAFT_LAYERS
+    ) -> None:
+        self.layers = tuple(layers)
+        self.draft_layers = tuple(draft_layers)
 
     def widths(self, deployment: Deployment) -> tuple[int, ...]:
         if deployment.rows:
@@ -124,11 +186,14 @@ class DeepseekV41Keys(FamilyKeys):
     def _target_keys(self, deployment: Deployment) -> Iterator[LaunchKey]:
         whole = deployment.settings["kv_cache_dtype"] == "fp8_ds_mla"
         for rows in self._target_widths(deployment):
-            if not whole:
-                yield self.key(deployment, "ffn", rows, {})
-                continue
-            for layer in LAYERS:
+            for layer in dict.fromkeys(self.layers):
+                if not whole or self._ffn_only(deployment, layer):
+                    yield self.key(deployment, "ffn", rows, {})
+                    continue
                 yield from self._pair(deployment, rows, layer, {})
+                # Elsewhere an index source's K2 lists its keys itself.
+                if layer.index and deployment.arch == "gfx942":
+                    yield self.key(deployment, "keylist", rows, {})
 
     def _draft_keys(self, deployment: Deployment) -> Iterator[LaunchKey]:
         routing: dict[str, Scalar] = {"experts": DRAFT_ROUTING[0]}
@@ -136,13 +201,20 @@ class DeepseekV41Keys(FamilyKeys):
             if deployment.arch == "gfx942":
                 yield self.key(deployment, "ffn", rows, routing)
             elif deployment.settings["kv_cache_dtype"] == "fp8_ds_mla":
-                for layer in DRAFT_LAYERS:
+                for layer in dict.fromkeys(self.draft_layers):
                     yield from self._pair(deployment, rows, layer, routing)
+
+    @staticmethod
+    def _ffn_only(deployment: Deployment, layer: Layer) -> bool:
+        # The selection between K1 and K2 is written for the MXFP4 indexer, where there is one.
+        indexer = deployment.settings["indexer_kv_dtype"]
+        foreign = layer.index and deployment.arch != "gfx942" and indexer != "mxfp4"
+        return layer.ffn_only or foreign
 
     def _pair(
         self, deployment: Deployment, rows: int, layer: Layer, routing: dict[str, Scalar]
     ) -> Iterator[LaunchKey]:
-        # On gfx942 a separate kernel writes an index source's keys, so its K2 is the plain one.
+        # On gfx942 the key list writes an index source's keys, so its K2 is the plain one.
         index = layer.index and deployment.arch != "gfx942"
         variant = {"ratio": layer.ratio, "fold": layer.fold, **routing}
         yield self.key(deployment, "k1", rows, {**variant, "index": layer.index})
@@ -172,6 +244,8 @@ class DeepseekV41Keys(FamilyKeys):
         limit = MAX_ROWS[key.arch]
         if int(v["tokens"]) > limit:
             found.append(f"tokens {v['tokens']} is too large for {key.arch} (nearest: {limit})")
+        if key.launch == "keylist":
+            return found
         routing = (v["experts"], v["topk"])
         if routing not in (TARGET_ROUTING, DRAFT_ROUTING):
             found.append(
@@ -201,7 +275,7 @@ def _layer_conflicts(key: LaunchKey, v: dict[str, Scalar]) -> list[str]:
         found = ["on gfx942 the draft takes the ffn launch only"] if draft else []
         if key.launch == "k2" and v["index"]:
             found.append(
-                "on gfx942 k2 is built with index false only: another kernel lists the keys"
+                "on gfx942 k2 is built with index false only: the launch keylist lists the keys"
             )
     else:
         found = []
