@@ -1,7 +1,7 @@
 """What a server does at start, and what its container lets it do; a script, run inside of a container.
 
 ``contained_server.py TASK.json``: opens the stores of the environment, preloads the keys of the task, calls each
-once with its arguments, and prints what it found as JSON. A refusal ends with the error's message and its exit code.
+once with its arguments (null: only looks whether they are there), and prints what it found as JSON. A refusal ends with the error's message and its exit code.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def surroundings() -> dict[str, Any]:
         "writable": [place for place in places if writable(place)],
         "interfaces": [name for _, name in socket.if_nameindex()],
         "reached": [address for address in ("127.0.0.1", "192.0.2.1") if reached(address)],
-        "processes": [name for name in os.listdir("/proc") if name.isdigit()],
+        "processes": [p.name for p in Path("/proc").iterdir() if p.name.isdigit()],
         "compilers": [
             name
             for name in ("flydsl", "_mlir", "mlir", "triton", "torch", "aiter", "mono_build")
@@ -68,12 +68,12 @@ def surroundings() -> dict[str, Any]:
 
 def writable(place: str) -> bool:
     """Whether a file can be made in the directory; one that was is removed."""
-    probe = f"{place}/mono-probe"
+    probe = Path(place, "mono-probe")
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except OSError:
         return False
-    os.unlink(probe)
+    probe.unlink()
     return True
 
 
@@ -96,6 +96,9 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
 
     keys = [LaunchKey.from_json(key) for key in task["keys"]]
     with mono_runtime.open() as store:
+        if task["arguments"] is None:
+            missing = [str(key) for key in store.missing(keys)]
+            return {"store": store.digest, "policy": store.policy.value, "missing": missing}
         loader = store.on()
         summary = loader.preload(keys)
         for key in keys:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import standin_hip
 from container_root import Bind
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 VENV = "/opt/venv"
@@ -57,3 +60,34 @@ def hip() -> Bind:
     """The stand-in HIP library, where ROCm has it."""
     library = standin_hip.library()
     return Bind(str(library), f"/opt/rocm/lib/{library.name}")
+
+
+def site_directories() -> list[Path]:
+    """Where this interpreter finds installed packages."""
+    found = (Path(p).resolve() for p in sys.path if p.endswith(("site-packages", "dist-packages")))
+    return [p for p in dict.fromkeys(found) if p.is_dir()]
+
+
+def copy_distributions(names: Iterable[str], target: Path) -> None:
+    """Copy installed distributions, and what they need without extras, as they lie in site-packages."""
+    wanted, done = list(names), set[str]()
+    while wanted:
+        name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
+        if name in done:
+            continue
+        done.add(name)
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or ():
+            # Scripts lie beside; bytecode would be of another path.
+            if ".." in file.parts or file.suffix == ".pyc":
+                continue
+            into = target / file
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(file.locate()), into)
+        wanted += required(distribution.requires or ())
+
+
+def required(requirements: Iterable[str]) -> list[str]:
+    """The names of those requirements that hold here without an extra."""
+    parsed = map(Requirement, requirements)
+    return [r.name for r in parsed if r.marker is None or r.marker.evaluate({"extra": ""})]

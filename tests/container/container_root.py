@@ -10,6 +10,7 @@ besides, in which the wanted id stands for his own, so that files of his are the
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import subprocess
@@ -19,7 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-IMPOSSIBLE = 70
+IMPOSSIBLE, BROKEN = 70, 71
+# What a kernel answers that has no namespaces, has too many, or does not let this user have them.
+_FORBIDDEN = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOSPC, errno.EUSERS}
 # linux/sched.h
 _NEWNS, _NEWUTS, _NEWIPC = 0x00020000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -49,18 +52,16 @@ class Container:
         root: an empty directory of this machine to build the root in.
         binds: what is in the root, parents first.
         links: from path in the container to what the link says.
-        directories: further empty ones.
         environment: all of it.
         user: user and group id; no further groups, no capabilities.
         network: the machine's network instead of none.
-        writable: whether the root itself can be written.
+        writable: whether the root itself can be written, and there is shared memory.
     """
 
     root: str
     command: Sequence[str]
     binds: Sequence[Bind]
     links: Mapping[str, str] = field(default_factory=dict)
-    directories: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: str = "/"
     user: int = 65534
@@ -69,7 +70,7 @@ class Container:
 
 
 def run(container: Container, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Run it; `Impossible` when this machine has no namespaces for this user."""
+    """Run it; `Impossible` when this machine has no namespaces for this user, else `RuntimeError`."""
     specification = Path(f"{container.root}.json")
     specification.write_text(json.dumps(asdict(container)))
     done = subprocess.run(
@@ -82,6 +83,8 @@ def run(container: Container, timeout: float = 120) -> subprocess.CompletedProce
     )
     if done.returncode == IMPOSSIBLE:
         raise Impossible(done.stderr.strip())
+    if done.returncode == BROKEN:
+        raise RuntimeError(done.stderr.strip())
     return done
 
 
@@ -147,18 +150,23 @@ def _make_root(kernel: _Kernel, what: dict[str, Any]) -> None:
     kernel.mount("none", "/", None, _REC | _PRIVATE)
     kernel.mount("tmpfs", root, "tmpfs", _NOSUID)
     Path(root).chmod(0o755)
+    Path(root + "/proc").mkdir()
+    Path(root + "/tmp").mkdir()
+    Path(root + "/tmp").chmod(0o1777)
     for bind in what["binds"]:
         _bind(kernel, root, bind["source"], bind["target"], bind["writable"])
     for name in _DEVICES:
         _bind(kernel, root, f"/dev/{name}", f"/dev/{name}", False)
-    for directory in ("/tmp", "/proc", *what["directories"]):
-        Path(root + directory).mkdir(parents=True, exist_ok=True)
-    Path(root + "/tmp").chmod(0o1777)
     for path, text in what["links"].items():
         Path(root + path).parent.mkdir(parents=True, exist_ok=True)
         Path(root + path).symlink_to(text)
     kernel.mount("proc", root + "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
-    if not what["writable"]:
+    if what["writable"]:
+        # As engines have it; builders that start processes need it for their semaphores.
+        Path(root + "/dev/shm").mkdir()
+        kernel.mount("tmpfs", root + "/dev/shm", "tmpfs", _NOSUID | _NODEV | _NOEXEC)
+        Path(root + "/dev/shm").chmod(0o1777)
+    else:
         kernel.mount("none", root, None, _REMOUNT | _BIND | _RDONLY | _NOSUID)
     kernel.pivot(root)
 
@@ -182,6 +190,10 @@ def _become(kernel: _Kernel, user: int) -> None:
     kernel.no_new_privileges()
 
 
+def _code(error: OSError) -> int:
+    return IMPOSSIBLE if error.errno in _FORBIDDEN else BROKEN
+
+
 def _contained(kernel: _Kernel, what: dict[str, Any]) -> None:
     """Process 1 of the container up to its command; does not return."""
     try:
@@ -190,7 +202,7 @@ def _contained(kernel: _Kernel, what: dict[str, Any]) -> None:
         os.chdir(what["directory"])
     except OSError as error:
         os.write(2, f"{error}\n".encode())
-        os._exit(IMPOSSIBLE)
+        os._exit(_code(error))
     try:
         os.execve(what["command"][0], what["command"], what["environment"])
     except OSError as error:
@@ -205,7 +217,7 @@ def _main(specification: str) -> int:
         _enter(kernel, what)
     except OSError as error:
         print(error, file=sys.stderr)
-        return IMPOSSIBLE
+        return _code(error)
     # The first child is process 1 of the new namespace; the mounts of /proc have to be its.
     child = os.fork()
     if not child:
