@@ -197,7 +197,9 @@ def _e4m3_bytes(piece: Tensor, codes: Tensor, first: int) -> Tensor:
     import torch
 
     if piece.dtype == torch.float8_e4m3fn:
-        return piece.view(torch.uint8)
+        data = piece.view(torch.uint8)
+        _refuse(int(((data & 0x7F) == 0x7F).sum()), piece)
+        return data
     if piece.dtype != torch.bfloat16:
         raise CopyRefused(
             f"a dense weight is {piece.dtype}",
@@ -209,13 +211,16 @@ def _e4m3_bytes(piece: Tensor, codes: Tensor, first: int) -> Tensor:
     quotients = piece.float().view(len(piece) // BLOCK, BLOCK, -1, BLOCK)
     quotients.mul_(factor[:, None, :, None])
     found = quotients.to(torch.float8_e4m3fn)
-    wrong = int((found.float() != quotients).sum())
+    _refuse(int((found.float() != quotients).sum()), piece)
+    return found.view(torch.uint8).view(piece.shape)
+
+
+def _refuse(wrong: int, piece: Tensor) -> None:
     if wrong:
         raise CopyRefused(
             f"{wrong} of {piece.numel()} values of a dense weight are no e4m3 number times their scale",
             fix="serve a checkpoint whose dense weights are MXFP8, and let vLLM load them unchanged",
         )
-    return found.view(torch.uint8).view(piece.shape)
 
 
 def _padded_columns(piece: Tensor, columns: int) -> Tensor:
