@@ -167,8 +167,9 @@ class FamilyKeys(ABC):
             unlike = _unlike(spec.fields, values)
         if spec is None or unlike:
             raise _unknown_build(self.name, launch, arch, build, values, unlike)
+        known = {n: v for n, v in values.items() if isinstance(v, Scalar)}
         return LaunchKey.of(
-            self.name, launch, arch, {f.name: coerced(f, values[f.name]) for f in spec.fields}
+            self.name, launch, arch, {f.name: coerced(f, known[f.name]) for f in spec.fields}
         )
 
     def problems(self, key: LaunchKey) -> list[str]:
@@ -193,19 +194,15 @@ def _listed(items: Iterable[object]) -> str:
     return " and ".join(str(i) for i in items)
 
 
-def _engine_values(build: object) -> dict[str, Scalar]:
-    """The fields of a dataclass instance; what is no scalar is kept as its text, to be named."""
+def _engine_values(build: object) -> dict[str, object]:
+    """The fields of a dataclass instance, members of enumerations as their values; else nothing."""
     if not dataclasses.is_dataclass(build) or isinstance(build, type):
         return {}
-    found: dict[str, Scalar] = {}
-    for entry in dataclasses.fields(build):
-        value = getattr(build, entry.name)
-        value = value.value if isinstance(value, Enum) else value
-        found[entry.name] = value if isinstance(value, (bool, int, float, str)) else repr(value)
-    return found
+    values = {entry.name: getattr(build, entry.name) for entry in dataclasses.fields(build)}
+    return {n: v.value if isinstance(v, Enum) else v for n, v in values.items()}
 
 
-def _unlike(fields: Iterable[Field], values: Mapping[str, Scalar]) -> list[str]:
+def _unlike(fields: Iterable[Field], values: Mapping[str, object]) -> list[str]:
     """Where ``values`` are not a build key of these fields."""
     known = {f.name: f for f in fields}
     found = [f"{n} (= {values[n]!r}) is not known here" for n in values if n not in known]
@@ -219,7 +216,7 @@ def _unknown_build(
     launch: str,
     arch: str,
     build: object,
-    values: Mapping[str, Scalar],
+    values: Mapping[str, object],
     unlike: Iterable[str],
 ) -> LaunchMissing:
     kind = f"{type(build).__module__}.{type(build).__qualname__}"
@@ -233,6 +230,6 @@ def _unknown_build(
         where=kind,
         fix="use the mono-build release that describes this engine's kernels, and a store built with it",
     )
-    pairs = tuple(sorted(values.items()))
-    error.miss = Miss(LaunchKey(family, launch, arch, pairs), BUILD)
+    asked = {n: v if isinstance(v, Scalar) else repr(v) for n, v in values.items()}
+    error.miss = Miss(LaunchKey(family, launch, arch, tuple(sorted(asked.items()))), BUILD)
     return error

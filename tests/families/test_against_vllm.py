@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import dataclasses
+import enum
 import os
+from typing import Any
 
 import pytest
 
 from mono_build.families.base import LaunchSpec
 from mono_build.families.registry import family
+from mono_build.manifest import Selection, load_manifests, plan_for, ready_manifests
 from mono_build.sources import resolve_kernels
 
 pytestmark = pytest.mark.network
@@ -87,6 +92,35 @@ def test_factories_exist_and_take_the_key(sources: dict[str, str], name: str, la
         if isinstance(n, ast.FunctionDef) and n.name == factory
     ]
     assert [len(n.args.args) for n in found] == [1]
+
+
+def key_classes(sources: dict[str, str], ours: LaunchSpec) -> tuple[Any, Any]:
+    """The real key class, and the enumeration of its module if it has one."""
+    module, _, name = ours.key_class.partition(":")
+    wanted = (name, "Experts")
+    body = [n for n in ast.parse(sources[module]).body if getattr(n, "name", None) in wanted]
+    # Constants that are defaults in it; the values that matter here are given.
+    names = {n.id for c in body for n in ast.walk(c) if isinstance(n, ast.Name)}
+    space: dict[str, Any] = {**dict.fromkeys(names - set(dir(builtins)), 0)}
+    space |= {"dataclass": dataclasses.dataclass, "enum": enum, "Enum": enum.Enum}
+    future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
+    made = ast.fix_missing_locations(ast.Module([future, *body], []))
+    space["__name__"] = __name__
+    exec(compile(made, module, "exec"), space)
+    return space[name], space.get("Experts")
+
+
+def test_every_ready_key_comes_back_from_the_real_key_object(sources: dict[str, str]) -> None:
+    classes = {n: key_classes(sources, spec(*n)) for n in LAUNCHES}
+    planned = [plan_for(load_manifests([name]), Selection()) for name in ready_manifests()]
+    keys = [k for plan in planned for k in plan.keys if (k.family, k.launch) in LAUNCHES]
+    assert {(k.family, k.launch) for k in keys} == set(LAUNCHES)
+    for key in keys:
+        cls, experts = classes[key.family, key.launch]
+        values = key.values
+        if key.family == "minimax_m3":
+            values["experts"] = experts(values["experts"])
+        assert family(key.family).key_of(key.launch, key.arch, cls(**values)) == key
 
 
 def test_row_limits_are_the_kernels(sources: dict[str, str]) -> None:

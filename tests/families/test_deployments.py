@@ -22,8 +22,10 @@ FIGURES = [
     ("deepseek_v41", "gfx950", 2, {"speculative_tokens": 5}, 84),
     ("deepseek_v41", "gfx950", 4, {"speculative_tokens": 0}, 108),
     ("deepseek_v41", "gfx950", 4, {"speculative_tokens": 5, "draft": True}, 84 + 28),
-    ("deepseek_v41", "gfx942", 4, {"speculative_tokens": 5}, 60),
-    ("deepseek_v41", "gfx942", 4, {"draft": True, "max_num_seqs": 7}, 60 + 6),
+    # vLLM builds 60 of these; the other six are key lists, in place of a Triton kernel of vLLM's.
+    ("deepseek_v41", "gfx942", 4, {"speculative_tokens": 5}, 60 + 6),
+    ("deepseek_v41", "gfx942", 4, {"draft": True, "max_num_seqs": 7}, 60 + 6 + 6),
+    ("deepseek_v41", "gfx942", 4, {"kv_cache_dtype": "mxfp8"}, 6),
     ("deepseek_v41", "gfx950", 4, {"kv_cache_dtype": "mxfp8"}, 7),
     ("deepseek_v4", "gfx950", 8, {"speculative_tokens": 6}, 80),
     ("deepseek_v4", "gfx950", 8, {"speculative_tokens": 0}, 110),
@@ -85,6 +87,23 @@ def test_v41_on_gfx942_shares_the_plain_k2() -> None:
     assert routing(keys, "k1", "ratio", "fold", "index") == dict.fromkeys(V41_LAYERS, 6)
 
 
+def test_v41_lists_an_index_source_s_keys_once_a_width_of_the_target_on_gfx942() -> None:
+    keys = keys_of("deepseek_v41", "gfx942", 4, draft=True)
+    lists = [k for k in keys if k.launch == "keylist"]
+    assert [k.values for k in lists] == [{"tokens": n} for n in (6, 12, 18, 24, 36, 42)]
+    assert "keylist" not in {k.launch for k in keys_of("deepseek_v41", "gfx950", 4)}
+
+
+@pytest.mark.parametrize(("arch", "widest"), [("gfx942", 42), ("gfx950", 48)])
+def test_a_key_list_can_be_built_for_both_architectures_up_to_their_widest_step(
+    arch: str, widest: int
+) -> None:
+    described = family("deepseek_v41")
+    for rows, problems in ((1, 0), (widest, 0), (widest + 1, 1), (0, 1)):
+        key = LaunchKey.of("deepseek_v41", "keylist", arch, {"tokens": rows})
+        assert len(described.problems(key)) == problems, rows
+
+
 def test_v41_draft_on_gfx950_has_its_own_routing_and_widths() -> None:
     keys = keys_of("deepseek_v41", "gfx950", 4, draft=True)
     draft = [k for k in keys if k.values["experts"] == 128]
@@ -95,7 +114,7 @@ def test_v41_draft_on_gfx950_has_its_own_routing_and_widths() -> None:
 
 def test_v41_draft_on_gfx942_is_the_ffn_launch() -> None:
     keys = keys_of("deepseek_v41", "gfx942", 4, draft=True, max_num_seqs=7)
-    draft = [k for k in keys if k.values["experts"] == 128]
+    draft = [k for k in keys if k.values.get("experts") == 128]
     assert {k.launch for k in draft} == {"ffn"}
     assert [k.values["tokens"] for k in draft] == [5, 10, 15, 20, 25, 35]
     assert {(k.values["topk"], k.values["ug_groups"], k.values["swa_width"]) for k in draft} == {
@@ -105,7 +124,7 @@ def test_v41_draft_on_gfx942_is_the_ffn_launch() -> None:
 
 def test_v41_draft_that_serves_more_requests_has_one_more_width_on_gfx942() -> None:
     keys = keys_of("deepseek_v41", "gfx942", 4, draft=True)
-    assert 40 in {k.values["tokens"] for k in keys if k.values["experts"] == 128}
+    assert 40 in {k.values["tokens"] for k in keys if k.values.get("experts") == 128}
 
 
 def test_one_v41_key_in_full() -> None:
