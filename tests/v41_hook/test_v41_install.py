@@ -14,8 +14,8 @@ from v41_objects import (
     HC,
     HIDDEN,
     FakeEngine,
+    FakeMaker,
     FakePrepared,
-    FakeRunner,
     FakeServing,
     Fp8Indexer,
     Mxfp4Indexer,
@@ -40,7 +40,7 @@ from mono_runtime.hooks.deepseek_v41.weights import Layout
 
 def factory(engine: FakeEngine, prepared: Any) -> LayerFactory:
     serving: Any = FakeServing(prepared)
-    return LayerFactory(serving, engine, lambda prepared, engine, kind: FakeRunner(kind))  # type: ignore[return-value]
+    return LayerFactory(serving, engine, FakeMaker())
 
 
 def create(
@@ -79,7 +79,7 @@ def _weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_switch_nothing_is_read_or_asked() -> None:
     engine, serving = FakeEngine("gfx90a"), FakeServing(None)
-    made = LayerFactory(serving, engine, None)  # type: ignore[arg-type]
+    made = LayerFactory(serving, engine, FakeMaker())
     assert made.create(Object(), Object(kernel_config=Object(monokernel=False))) is None
     assert engine.told == ["monokernel False"]
     assert serving.asked == []
@@ -87,7 +87,7 @@ def test_without_the_switch_nothing_is_read_or_asked() -> None:
 
 def test_a_deployment_that_cannot_run_is_an_error_before_anything_is_loaded() -> None:
     engine, serving = FakeEngine("gfx950", tp=8, compute_units=64), FakeServing(None)
-    made = LayerFactory(serving, engine, None)  # type: ignore[arg-type]
+    made = LayerFactory(serving, engine, FakeMaker())
     with pytest.raises(DeploymentRefused) as caught:
         made.create(decoder_layer(), vllm_config(parallel_config__enable_eplb=True))
     assert [w in caught.value.what for w in ("size is 8", "64 compute units", "EPLB")] == [True] * 3
@@ -97,7 +97,7 @@ def test_a_deployment_that_cannot_run_is_an_error_before_anything_is_loaded() ->
 def test_launches_are_prepared_with_the_ranks_on_the_workers_device() -> None:
     engine = FakeEngine()
     serving: Any = FakeServing(FakePrepared({6}))
-    made = LayerFactory(serving, engine, None)  # type: ignore[arg-type]
+    made = LayerFactory(serving, engine, FakeMaker())
     made.create(decoder_layer(), vllm_config())
     assert serving.asked == [{"group": "the ranks", "device": 3, "family": "deepseek_v41"}]
 
@@ -288,7 +288,8 @@ def test_what_layers_have_in_common_is_asked_for_once() -> None:
 
 @pytest.mark.usefixtures("_weights")
 def test_layers_of_one_model_share_a_runner_and_a_count() -> None:
-    made = factory(FakeEngine(), FakePrepared({12}))
+    maker, serving = FakeMaker(), FakeServing(FakePrepared({12}))
+    made = LayerFactory(serving, FakeEngine(), maker)  # type: ignore[arg-type]
     layers = [decoder_layer(n) for n in (5, 6, 41)]
     mono = [made.create(layer, vllm_config()) for layer in layers]
     for layer, one, width in zip(layers, mono, (128, 128, 192), strict=True):
@@ -296,13 +297,12 @@ def test_layers_of_one_model_share_a_runner_and_a_count() -> None:
         step(layer, one, 12, width=width)
         step(layer, one, 7, width=width)
     assert made.steps_declined() == {"the store has no launches for a step of 7 rows": 3}
-    assert mono[0] is not None
-    runners = mono[0]._rank.runners._made
-    assert [*runners] == [Kind(384, 6, 2, 128), Kind(128, 3, 1, 192)]
-    assert [len(r.calls) for r in runners.values()] == [2, 1]  # type: ignore[attr-defined]
-    closed = [*runners.values()]
+    runners = maker.made
+    assert [r.kind for r in runners] == [Kind(384, 6, 2, 128), Kind(128, 3, 1, 192)]
+    assert [len(r.calls) for r in runners] == [2, 1]
     made.close()
-    assert [r.closed for r in closed] == [True, True]  # type: ignore[attr-defined]
+    assert maker.closed
+    assert [r.closed for r in runners] == [True, True]
 
 
 class VllmsOwn:

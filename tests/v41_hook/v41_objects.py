@@ -292,3 +292,18 @@ class FakeServing:
     def prepare(self, vllm_config: Any, **how: Any) -> Any:
         self.asked.append(how)
         return self.prepared
+
+
+class FakeMaker:
+    """Makes runners that note their calls."""
+
+    def __init__(self) -> None:
+        self.made: list[FakeRunner] = []
+        self.closed = False
+
+    def make(self, prepared: Any, engine: Any, kind: Any) -> Any:
+        self.made.append(FakeRunner(kind))
+        return self.made[-1]
+
+    def close(self) -> None:
+        self.closed = True

@@ -87,11 +87,22 @@ class RunnerBuffers:
         self._epoch: torch.Tensor | None = None
         self._peer: PeerBuffer | None = None
         self._peers: torch.Tensor | None = None
+        self._shared: tuple[int, int] | None = None
 
     @property
     def epoch(self) -> torch.Tensor | None:
         """The epoch words (int32) that all launches of this runner share; None before the first one."""
         return self._epoch
+
+    @property
+    def scratch(self) -> Mapping[tuple[int, int], torch.Tensor]:
+        """Each scratch by its step's rows and its bytes. Never changed, only replaced: threads may read it."""
+        return self._scratch
+
+    @property
+    def peer(self) -> tuple[int, int] | None:
+        """Address and bytes of what this rank's launches share with the others'; None before the first one."""
+        return self._shared
 
     def first_pre_mix(self, rows: int) -> torch.Tensor:
         """The pre-mix [rows, 4] float32 of a model's first layer."""
@@ -141,7 +152,7 @@ class RunnerBuffers:
 
     def close(self) -> None:
         """Release peer memory; collective. The rest is torch's."""
-        peer, self._peer, self._peers = self._peer, None, None
+        peer, self._peer, self._peers, self._shared = self._peer, None, None, None
         if peer is not None:
             peer.close()
 
@@ -149,7 +160,8 @@ class RunnerBuffers:
         found = self._scratch.get((rows, size))
         if found is None:
             self._require_eager(f"the scratch of step width {rows}")
-            found = self._scratch[rows, size] = self._tensors.zeros((size,), U8)
+            found = self._tensors.zeros((size,), U8)
+            self._scratch = {**self._scratch, (rows, size): found}
         return found
 
     def _epoch_of(self, size: int) -> torch.Tensor:
@@ -164,6 +176,8 @@ class RunnerBuffers:
             self._require_eager("peer memory")
             self._peer = make_peer(size)
             self._peers = self._tensors.addresses(self._peer.addresses)
+            # Peer memory comes in whole pages; the launches divide what they stated.
+            self._shared = (self._peer.local, size)
         self._require_room("peer memory", size, self._peer.size)
         return self._peer, self._peers
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mono_runtime.families.deepseek_v41 import KEYS, MAX_ROWS
 from mono_runtime.hooks.deepseek_v41.eligibility import (
@@ -37,7 +37,16 @@ if TYPE_CHECKING:
 FAMILY = KEYS.name
 # A launch's name and the fields of its build key that differ from the defaults.
 Needed = tuple[str, Mapping[str, Scalar]]
-MakeRunner = Callable[["Prepared", Engine, Kind], MonoRunner]
+
+
+class RunnerMaker(Protocol):
+    """Makes a rank's runners, and keeps what they share."""
+
+    def make(self, prepared: Prepared, engine: Engine, kind: Kind) -> MonoRunner:
+        """A runner; called once for each kind of layer, on all ranks."""
+
+    def close(self) -> None:
+        """Let go of what the runners share. They are released by themselves, afterwards."""
 
 
 class LayerFactory:
@@ -46,13 +55,13 @@ class LayerFactory:
     Args:
         serving: gives the launches.
         engine: the process.
-        make_runner: makes a rank's runner; called once for each kind of layer, on all ranks.
+        maker: makes the rank's runners.
     """
 
-    def __init__(self, serving: Serving, engine: Engine, make_runner: MakeRunner) -> None:
+    def __init__(self, serving: Serving, engine: Engine, maker: RunnerMaker) -> None:
         self._serving = serving
         self._engine = engine
-        self._make_runner = make_runner
+        self._maker = maker
         self._prepared: Prepared | None = None
         self._rank: Rank | None = None
         self._served: dict[tuple[object, ...], frozenset[int]] = {}
@@ -105,6 +114,7 @@ class LayerFactory:
     def close(self) -> None:
         """Release what the runners own; collective. No step may be running, and none may follow."""
         rank, self._rank, self._prepared = self._rank, None, None
+        self._maker.close()
         if rank is not None:
             rank.runners.close()
 
@@ -123,8 +133,8 @@ class LayerFactory:
 
     def _rank_of(self, prepared: Prepared) -> Rank:
         if self._rank is None or self._prepared is not prepared:
-            engine, make = self._engine, self._make_runner
-            runners = Runners(lambda kind: make(prepared, engine, kind), engine)
+            engine, maker = self._engine, self._maker
+            runners = Runners(lambda kind: maker.make(prepared, engine, kind), engine)
             self._rank = Rank(engine, runners, StepReport(prepared.decline))
             self._prepared = prepared
         return self._rank

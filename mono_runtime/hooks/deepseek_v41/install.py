@@ -8,8 +8,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
 from mono_runtime.hooks.deepseek_v41.engine import Engine, VllmEngine
-from mono_runtime.hooks.deepseek_v41.factory import LayerFactory, MakeRunner
+from mono_runtime.hooks.deepseek_v41.factory import LayerFactory, RunnerMaker
+from mono_runtime.hooks.deepseek_v41.health import Health
 from mono_runtime.hooks.deepseek_v41.runner import Kind, LaunchSource, MonoRunner, Place
+from mono_runtime.hooks.deepseek_v41.watching import watched
 
 if TYPE_CHECKING:
     from mono_runtime.hooks.prepared import Prepared
@@ -27,14 +29,14 @@ def install(
     serving: Serving,
     *,
     engine: Engine | None = None,
-    make_runner: MakeRunner | None = None,
+    maker: RunnerMaker | None = None,
 ) -> LayerFactory:
     """Let vLLM's model take its decode layers from ``serving``'s launches; doing it again changes nothing.
 
     Args:
         module: `MODULE`, imported. `MODEL` is changed as well where it has been imported already.
         engine: the process, where it is not the one this runs in.
-        make_runner: makes a rank's runner; by default on the process's GPU.
+        maker: makes its runners, where that is not on its GPU.
 
     Returns:
         What is installed; of an earlier call, where there was one.
@@ -42,7 +44,7 @@ def install(
     original = getattr(module, NAME)
     if isinstance(original, LayerFactory):
         return original
-    factory = LayerFactory(serving, engine or VllmEngine(), make_runner or device_runner)
+    factory = LayerFactory(serving, engine or VllmEngine(), maker or DeviceRunners())
     _replace(module, original, factory)
     return factory
 
@@ -52,19 +54,38 @@ def uninstall(module: ModuleType, original: object) -> None:
     _replace(module, getattr(module, NAME), original)
 
 
-def device_runner(prepared: Prepared, engine: Engine, kind: Kind) -> MonoRunner:
-    """A runner on the process's GPU, with peer memory among the tensor-parallel ranks."""
-    import torch
+class DeviceRunners:
+    """Makes runners on the process's GPU, and watches over their launches."""
 
-    from mono_runtime.hooks.deepseek_v41.tensors import TorchTensors
+    def __init__(self) -> None:
+        self._health: Health | None = None
 
-    return MonoRunner(
-        Place(engine.arch(), engine.tp(), engine.rank()),
-        cast("LaunchSource", prepared),
-        TorchTensors(torch.device("cuda", engine.device())),
-        partial(_peer_memory, prepared),
-        kind=kind,
-    )
+    def make(self, prepared: Prepared, engine: Engine, kind: Kind) -> MonoRunner:
+        """A runner with peer memory among the tensor-parallel ranks."""
+        import torch
+
+        from mono_runtime.hooks.deepseek_v41.tensors import TorchTensors
+
+        place = Place(engine.arch(), engine.tp(), engine.rank())
+        runner = MonoRunner(
+            place,
+            cast("LaunchSource", prepared),
+            TorchTensors(torch.device("cuda", engine.device())),
+            partial(_peer_memory, prepared),
+            kind=kind,
+        )
+        if self._health is None:
+            store, device = prepared.store, prepared.loader.device.ordinal
+            self._health = Health(store.driver, device, place.rank, place.tp)
+        whose = "the model's layers" if kind == Kind() else "the draft's layers"
+        self._health.watch(whose, partial(watched, runner.buffers))
+        return runner
+
+    def close(self) -> None:
+        """Stop watching."""
+        health, self._health = self._health, None
+        if health is not None:
+            health.close()
 
 
 def _peer_memory(prepared: Prepared, size: int) -> PeerMemory:
