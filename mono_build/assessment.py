@@ -38,7 +38,7 @@ def assess(
     found = Assessment({}, {}, {})
     for key in plan.keys:
         entry = entries.get(key)
-        fresh = direct.examine(store, key, entry, toolbox.current(key.family))
+        fresh = direct.examine(store, key, entry, toolbox.current(key))
         if entry is None or fresh.artefact is None:
             found.stale[key] = fresh
             continue

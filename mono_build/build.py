@@ -192,7 +192,7 @@ class _Build:
         )
 
     def _context(self, family: str, arch: str, jobs: tuple[Job, ...]) -> SessionContext:
-        facts, limits = self._toolbox.facts(family), self._limits
+        facts, limits = self._toolbox.facts(family, [job.key for job in jobs]), self._limits
         return SessionContext(
             arch=arch,
             family=family,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import site
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from pathlib import Path
 from mono_build.compile.direct import Current
 from mono_build.families.base import Family
 from mono_build.families.registry import family as find_family
+from mono_build.own_kernels import ROOT
 from mono_build.sources import (
     FileDigests,
     HelperModules,
@@ -64,7 +65,7 @@ DECIDING = (
 class FamilyFacts:
     """What a compile session is told of its family's surroundings; see `SessionContext`."""
 
-    kernel_root: str
+    kernel_root: str | None
     kernel_facts: dict[str, str]
     helper_root: str | None
     helper_facts: dict[str, str]
@@ -91,7 +92,7 @@ class Toolbox:
     report: Callable[[str], None]
     _sources: dict[str, KernelSource] = field(default_factory=dict)
     _helpers: HelperModules | None = None
-    _currents: dict[str, Current] = field(default_factory=dict)
+    _currents: dict[tuple[str, bool], Current] = field(default_factory=dict)
     _digests: FileDigests = field(default_factory=FileDigests)
     _logs: Path | None = None
 
@@ -141,25 +142,34 @@ class Toolbox:
         """The variables that are set and change a family's code."""
         return code_environment(self.environ, self.family(name).environment)
 
-    def current(self, name: str) -> Current:
-        """What a build of this family would read now."""
-        if name not in self._currents:
-            family, helpers = self.family(name), self.helpers(name)
-            root = self.source(name).root
-            roots = SourceRoots(root, family.packages, helpers.root if helpers else None)
-            self._currents[name] = Current(
+    def needs_source(self, keys: Iterable[LaunchKey]) -> bool:
+        """Whether one of these launches, of one family, is not this project's own."""
+        return any(not self.family(key.family).own_modules(key.launch) for key in keys)
+
+    def current(self, key: LaunchKey) -> Current:
+        """What a build of this launch would read now."""
+        name, own = key.family, not self.needs_source([key])
+        if (name, own) not in self._currents:
+            roots = SourceRoots(ROOT, ()) if own else self._roots(name)
+            self._currents[name, own] = Current(
                 self.toolchain_facts(),
                 pairs(self.code_environment(name)),
                 lambda paths: current_sources(paths, roots, self._digests),
             )
-        return self._currents[name]
+        return self._currents[name, own]
 
-    def facts(self, name: str) -> FamilyFacts:
-        """What a compile session of this family is told."""
-        source, helpers = self.source(name), self.helpers(name)
+    def _roots(self, name: str) -> SourceRoots:
+        helpers = self.helpers(name)
+        root = self.source(name).root
+        return SourceRoots(root, self.family(name).packages, helpers.root if helpers else None)
+
+    def facts(self, name: str, keys: Iterable[LaunchKey]) -> FamilyFacts:
+        """What a compile session of this family is told that makes these launches of it."""
+        needed = self.needs_source(keys)
+        source, helpers = (self.source(name), self.helpers(name)) if needed else (None, None)
         return FamilyFacts(
-            kernel_root=str(source.root),
-            kernel_facts=dict(source.facts()),
+            kernel_root=str(source.root) if source else None,
+            kernel_facts=dict(source.facts()) if source else {},
             helper_root=str(helpers.root) if helpers else None,
             helper_facts=dict(helpers.facts()) if helpers else {},
             toolchain={tool: dict(facts) for tool, facts in self.toolchain_facts()},

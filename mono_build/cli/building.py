@@ -140,7 +140,9 @@ def make_toolbox(
     check_devices(devices, tuple(dict.fromkeys(k.arch for k in plan.keys)))
     found = tools or identify_meanwhile(os.environ)
     toolbox = Toolbox(found, request.kernels, devices, os.environ, output.note)
-    versions = [toolbox.source(n).version for n in dict.fromkeys(k.family for k in plan.keys)]
-    for version in versions:
+    needed = dict.fromkeys(k.family for k in plan.keys if toolbox.needs_source([k]))
+    # Tools are pinned also where no engine is needed.
+    versions: list[str | None] = [toolbox.source(name).version for name in needed]
+    for version in versions or [None]:
         check_pins(pins, toolbox.toolchain, version)
     return toolbox

@@ -15,7 +15,7 @@ from mono_runtime.launch_key import LaunchKey
 from mono_runtime.oci import parse_json, read_blob
 
 # Raised with every change of the build that can change bytes for equal inputs.
-BUILD_FORMAT = 2
+BUILD_FORMAT = 3
 
 HashSources = Callable[[Iterable[str]], Pairs]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mono_build import elf
 from mono_build.compile.lowered import HostFunction, HostLaunch, HostOperation, LoweredLaunch
 from mono_build.errors import ExtractionError, ObjectMismatch
 from mono_runtime.expressions import Arg, Const, Expression, Op
-from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan
+from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan, Workspace
 from mono_runtime.targets import Target
 
 # MLIR's LLVM dialect, "ICmpPredicate": the enumeration's numbers in order.
@@ -24,7 +26,11 @@ _TYPES = {t: t for t in ("i8", "i16", "i32", "i64", "f32", "f64")} | {
 
 
 def launch_plan(
-    lowered: LoweredLaunch, objects: dict[str, elf.ParsedObject], *, persistent: bool
+    lowered: LoweredLaunch,
+    objects: dict[str, elf.ParsedObject],
+    *,
+    persistent: bool,
+    workspace: Mapping[str, int] | None = None,
 ) -> LaunchPlan:
     """The plan of a lowered launch.
 
@@ -32,6 +38,7 @@ def launch_plan(
         lowered: what the adapter read.
         objects: the parsed ELF of each binary, by the binary's name.
         persistent: whether the launch's workgroups wait for each other.
+        workspace: bytes that the kernels need behind arguments, by name (`Family.workspace`).
 
     Raises:
         ExtractionError: the host side does something a plan cannot express.
@@ -51,7 +58,8 @@ def launch_plan(
         Argument(name, _type(lowered.host.argument_types[number], name))
         for number, name in names.items()
     )
-    plan = LaunchPlan(arguments, stream, persistent, dispatches)
+    needed = _workspace(workspace or {}, arguments)
+    plan = LaunchPlan(arguments, stream, persistent, dispatches, needed)
     plan.check()
     return plan
 
@@ -75,6 +83,15 @@ def _argument_names(lowered: LoweredLaunch) -> dict[int, str]:
             fix="pass tensors as device addresses (Int64) and sizes as integers",
         )
     return {i: name for i, name in enumerate(parameters) if name != stream}
+
+
+def _workspace(sizes: Mapping[str, int], arguments: tuple[Argument, ...]) -> tuple[Workspace, ...]:
+    unknown = sorted(sizes.keys() - {a.name for a in arguments})
+    if unknown:
+        raise ExtractionError(
+            f"the family states workspace for {', '.join(unknown)}, which the launcher does not take"
+        )
+    return tuple(Workspace(a.name, sizes[a.name]) for a in arguments if a.name in sizes)
 
 
 def _type(text: str, what: str) -> str:

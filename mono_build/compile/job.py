@@ -103,7 +103,7 @@ class SessionContext:
     Attributes:
         arch, family: what it builds.
         store: the store's directory.
-        kernel_root: import root of the kernel packages.
+        kernel_root: import root of the kernel packages, or None when every job is a launch of our own.
         kernel_facts, helper_facts, toolchain, environment: as `mono_runtime.inputs.Inputs` has them.
         helper_root: directory that holds the ``aiter`` helper modules, or None.
         devices: products that residency is proved for.
@@ -117,7 +117,7 @@ class SessionContext:
     arch: str
     family: str
     store: str
-    kernel_root: str
+    kernel_root: str | None
     kernel_facts: dict[str, str]
     helper_root: str | None
     helper_facts: dict[str, str]

@@ -12,6 +12,7 @@ from mono_build.compile.direct import BUILD_FORMAT, Current
 from mono_build.compile.job import SessionContext
 from mono_build.families.base import Family
 from mono_build.families.registry import family as find_family
+from mono_build.own_kernels import ROOT, own_facts
 from mono_build.sources import (
     HelperModules,
     KernelImporter,
@@ -42,12 +43,13 @@ class LoadedFamily:
         """The toolchain facts in the form of `Inputs`."""
         return tuple(sorted((n, pairs(f)) for n, f in self.context.toolchain.items()))
 
-    def inputs(self) -> Inputs:
-        """Everything that was read up to now; call it when the launch has been traced."""
+    def inputs(self, launch: str) -> Inputs:
+        """Everything that was read for a launch; call it when that has been traced."""
+        own = self.family.own_modules(launch)
         return Inputs(
-            sources=self.importer.sources(),
-            kernels=pairs(self.context.kernel_facts),
-            helpers=pairs(self.context.helper_facts),
+            sources=self.importer.sources(own),
+            kernels=own_facts() if own else pairs(self.context.kernel_facts),
+            helpers=() if own else pairs(self.context.helper_facts),
             toolchain=self.toolchain,
             environment=pairs(self.context.environment),
             builder=BUILD_FORMAT,
@@ -66,7 +68,8 @@ class LoadedFamily:
 def load(context: SessionContext) -> LoadedFamily:
     """Import the kernels of ``context``; an error in them is kept, not raised."""
     family = find_family(context.family)
-    source = KernelSource(family.source, Path(context.kernel_root), "", "")
+    source = KernelSource(family.source, Path(context.kernel_root or ROOT), "", "")
+    packages = () if context.kernel_root is None else family.packages
     helpers = None
     if context.helper_root is not None:
         helpers = HelperModules(
@@ -75,12 +78,12 @@ def load(context: SessionContext) -> LoadedFamily:
             Path(context.helper_root),
         )
     # What a family from outside says of its launches decides their plans; ours are in the builder's digest.
-    importer = kernel_importer(source, family.packages, helpers, extra=(type(family).__module__,))
+    importer = kernel_importer(source, packages, helpers, extra=(type(family).__module__,))
     loaded = LoadedFamily(context, family, importer)
     try:
         loaded.compiler = importlib.import_module(family.compiler)
         loaded.compiler.load_compiler()
-        for module in family.modules():
+        for module in _modules(family, context):
             importlib.import_module(module)
         # What the modules import is worked out here once, and not again in every forked worker.
         loaded.importer.sources()
@@ -91,3 +94,17 @@ def load(context: SessionContext) -> LoadedFamily:
     gc.collect()
     gc.freeze()
     return loaded
+
+
+def _modules(family: Family, context: SessionContext) -> list[str]:
+    """What to import: our own kernels as they are planned, the engine's all or none.
+
+    So what is recorded of the engine's does not depend on the plan.
+    """
+    own = {s.name: family.own_modules(s.name) for s in family.launches}
+    planned = dict.fromkeys(job.key.launch for job in context.jobs)
+    modules = [module for launch in planned for module in own.get(launch, ())]
+    if context.kernel_root is not None:
+        ours = {module for names in own.values() for module in names}
+        modules += [module for module in family.modules() if module not in ours]
+    return modules

@@ -9,9 +9,9 @@ import resource
 import signal
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mono_build import elf
@@ -92,6 +92,7 @@ class _Decision:
     found: Artefact | None = None
     earlier: Artefact | None = None
     lock: KeyLock | None = None
+    workspace: Mapping[str, int] = field(default_factory=dict)
 
     def note(self, built: IndexEntry, store: StoreWriter) -> str:
         """What to say when equal IR gave other bytes than before: the key misses an input."""
@@ -109,10 +110,10 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
 
     def wanted(traced: TracedLaunch) -> bool:
         # All sources have been read once the IR is there.
-        inputs = loaded.inputs()
+        inputs = loaded.inputs(key.launch)
         decision.inputs = inputs.digest
         store.put_blob(canonical_json(inputs.to_json()))
-        decision.ir = _ir_digest(loaded, traced, names, persistent)
+        decision.ir = _ir_digest(loaded, traced, names, persistent, decision.workspace)
         decision.lock = KeyLock(store.path, decision.ir)
         # Half of the time is left for compiling it here, if who has it does not come to an end.
         decision.lock.acquire(timeout=loaded.context.timeout / 2, on_wait=_report_wait)
@@ -128,6 +129,7 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
     names = loaded.compiler.signature(launcher)
     parameters = [p for p in names.parameters if p != names.stream]
     placeholders = loaded.family.placeholders(key, parameters)
+    decision.workspace = loaded.family.workspace(key)
     gc.disable()  # A traced launch is a few hundred thousand objects, and the process ends with it.
     try:
         lowered = loaded.compiler.compile_launch(launcher, placeholders, wanted)
@@ -140,12 +142,16 @@ def _trace(loaded: LoadedFamily, job: Job, store: StoreWriter) -> Outcome:
 
 
 def _ir_digest(
-    loaded: LoadedFamily, traced: TracedLaunch, names: Signature, persistent: bool
+    loaded: LoadedFamily,
+    traced: TracedLaunch,
+    names: Signature,
+    persistent: bool,
+    workspace: Mapping[str, int],
 ) -> str:
     """The second level of the key: what decides an artefact once its launch has been traced.
 
-    The IR has no parameter names and does not say whether workgroups wait for each other, and both
-    are part of the plan. Tools that act while tracing only (torch, Python) have done so.
+    The IR has no parameter names, does not say whether workgroups wait for each other or how much
+    memory they use, and all that is part of the plan. Tools that act while tracing only (torch, Python) have done so.
     """
     context = loaded.context
     return digest_json(
@@ -156,6 +162,7 @@ def _ir_digest(
             "parameters": list(names.parameters),
             "stream": names.stream,
             "persistent": persistent,
+            "workspace": dict(workspace),
             "arch": context.arch,
             "toolchain": {tool: context.toolchain[tool] for tool in _LOWERING_TOOLS},
             "environment": context.environment,
@@ -220,7 +227,12 @@ def _artefact(
     target = TARGETS[job.key.arch]
     objects = {name: elf.parse(data) for name, data in lowered.binaries}
     extract.check_objects(objects, target)
-    plan = extract.launch_plan(lowered, objects, persistent=_is_persistent(loaded, job))
+    plan = extract.launch_plan(
+        lowered,
+        objects,
+        persistent=_is_persistent(loaded, job),
+        workspace=decision.workspace,
+    )
     return Artefact(
         ir=decision.ir,
         arch=job.key.arch,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mono_build.own_kernels import is_own
 from mono_runtime.families.base import Deployment, FamilyKeys, LaunchSpec
 from mono_runtime.families.fields import Field, Setting
 from mono_runtime.launch_key import LaunchKey
@@ -56,8 +57,12 @@ class Family(FamilyKeys):
 
     def modules(self) -> tuple[str, ...]:
         """The modules that hold key classes and factories, to import before the first launch."""
-        references = [r for s in self.launches for r in (s.key_class, s.factory)]
-        return tuple(dict.fromkeys(r.partition(":")[0] for r in references))
+        return _modules(self.launches)
+
+    def own_modules(self, launch: str) -> tuple[str, ...]:
+        """A launch's modules when they are this project's own kernels, else none; then `source` is needed."""
+        modules = _modules(s for s in self.launches if s.name == launch)
+        return modules if all(map(is_own, modules)) else ()
 
     def launcher(self, key: LaunchKey) -> Callable[..., object]:
         """The FlyDSL launcher of ``key``; imports the kernels, so it runs in a worker only."""
@@ -73,6 +78,11 @@ def load_reference(reference: str) -> Any:
     """The object that ``module:name`` stands for."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def _modules(specs: Iterable[LaunchSpec]) -> tuple[str, ...]:
+    references = [r for s in specs for r in (s.key_class, s.factory)]
+    return tuple(dict.fromkeys(r.partition(":")[0] for r in references))
 
 
 def linear_cost(table: Mapping[tuple[str, str], tuple[float, float]], key: LaunchKey) -> float:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
+
 from mono_build.families.base import Family, linear_cost
 from mono_runtime.families.deepseek_v41 import PACKAGE, DeepseekV41Keys
 from mono_runtime.launch_key import LaunchKey
@@ -14,6 +17,7 @@ _COSTS = {
     ("gfx942", "k1"): (2.8, 0.08),
     ("gfx942", "k2"): (14.4, 0.66),
     ("gfx942", "ffn"): (10.0, 0.33),
+    **{(arch, "keylist"): (0.2, 0.0) for arch in ("gfx942", "gfx950")},
 }
 
 
@@ -31,6 +35,25 @@ class DeepseekV41(DeepseekV41Keys, Family):
             return key.digest
         build = {name: value for name, value in key.build if name != "fold"}
         return LaunchKey.of(key.family, key.launch, key.arch, build).digest
+
+    def workspace(self, key: LaunchKey) -> Mapping[str, int]:
+        """Scratch and the epoch, and where a launch ends in an all-reduce ``sym``, the rank's peer memory.
+
+        Peer memory has a half for even epochs and one for odd, as large as the widest step's, because all
+        launches of a rank share it. Each width has a scratch of its own.
+        """
+        if key.launch == "keylist":
+            return {}
+        layer, build = importlib.import_module(f"{PACKAGE}.layer"), key.values
+        sizes = {
+            "scratch": layer.scratch_bytes(
+                build["tokens"], build["tp"], build["experts"], build["topk"], build["ug_groups"]
+            ),
+            "epoch": 4 * layer.EPOCH_WORDS,
+        }
+        if key.launch != "k1":
+            sizes["sym"] = 2 * layer.peer_half_bytes(build["tp"])
+        return sizes
 
 
 FAMILY = DeepseekV41()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mono_build.own_kernels import PATH, ROOT
 from mono_build.sources.roots import SourceRoots
 
 
@@ -33,11 +34,20 @@ class Place:
         return name if self.deep or "/" not in name else None
 
 
-def data_places(tops: Iterable[str], roots: SourceRoots) -> tuple[Place, ...]:
-    """Where data of top-level modules ``tops``, which are imported, and of the kernels can lie."""
-    places: set[Place] = set()
+def engine_places(roots: SourceRoots) -> Iterator[Place]:
+    """Where data of the engine's kernels and of the helper modules can lie."""
     for top, root in roots.tops.items():
-        places.update(_spellings(root / top, top, deep=True))
+        yield from _spellings(root / top, top, deep=True)
+
+
+def own_places() -> Iterator[Place]:
+    """Where data of our own kernels can lie."""
+    yield from _spellings(ROOT / PATH, PATH, deep=True)
+
+
+def data_places(tops: Iterable[str], kernels: Iterable[Place]) -> tuple[Place, ...]:
+    """Where data of top-level modules ``tops``, which are imported, and of ``kernels`` can lie."""
+    places = set(kernels)
     for top in tops:
         module = sys.modules.get(top)
         locations = getattr(module, "__path__", None)

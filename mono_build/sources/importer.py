@@ -2,7 +2,8 @@
 
 The kernels' own packages and the helper modules are executed; their parents (``vllm``,
 ``vllm.models``, ``aiter`` ...) become bare namespaces, and nothing else of those projects can be
-imported. Bytecode caches are not used: they are matched by time and size, so they can be stale.
+imported. This project's own kernels are imported from where this project is. Bytecode caches are not
+used: they are matched by time and size, so they can be stale.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 
 from mono_build.errors import ToolchainError
+from mono_build.own_kernels import ROOT, is_own
 from mono_build.sources import helpers as aiter
 from mono_build.sources.helpers import HelperModules
 from mono_build.sources.kernels import KernelSource
@@ -59,15 +61,16 @@ class KernelImporter(MetaPathFinder):
         self._recorder.stop()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        for name in [n for n in sys.modules if n.split(".")[0] in self.roots.tops]:
+        for name in [n for n in sys.modules if n.split(".")[0] in self.roots.tops or is_own(n)]:
             del sys.modules[name]
 
-    def sources(self) -> tuple[tuple[str, str], ...]:
+    def sources(self, own: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
         """(import-relative path, sha256 hex) of every file that the kernels ran or read so far.
 
-        The first call parses them; a process that forks should make it before.
+        The engine's kernels, or this project's ``own`` modules. The first call parses them; a process
+        that forks should make it before.
         """
-        return self._recorder.sources()
+        return self._recorder.sources(own)
 
     def find_spec(
         self,
@@ -76,6 +79,8 @@ class KernelImporter(MetaPathFinder):
         target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         """As the import system calls it; foreign modules are only noted."""
+        if is_own(fullname):
+            return self._source(fullname, ROOT)
         root = self.roots.tops.get(fullname.split(".")[0])
         if root is None:
             self._recorder.note_import(fullname)

@@ -14,10 +14,12 @@ import types
 from collections.abc import Sequence
 from pathlib import Path
 
-from mono_build.sources.data import data_name, data_places
+from mono_build.own_kernels import is_own
+from mono_build.sources.data import Place, data_name, data_places, engine_places, own_places
 from mono_build.sources.roots import ABSENT, FileDigests, SourceRoots
 
-# The interpreter, the compiler and this project are named by their versions and digests instead.
+# The interpreter, the compiler and this project are named by their versions and digests instead; all
+# but this project's own kernels.
 _COVERED = frozenset(
     {*sys.stdlib_module_names, "__main__", "flydsl", "mono_build", "mono_runtime", "numpy", "torch"}
 )
@@ -36,7 +38,7 @@ class SourceRecorder:
         self._importers: dict[str, set[str]] = {}
         self._opened: set[str] = set()
         self._imports: dict[str, frozenset[str]] = {}
-        self._kernels = tuple(p.directory for p in data_places((), roots))
+        self._kernels = tuple(p.directory for p in engine_places(roots))
 
     def start(self) -> None:
         """Begin to watch this process."""
@@ -52,7 +54,7 @@ class SourceRecorder:
 
     def note_import(self, name: str) -> None:
         """Remember who asks for module ``name``, which is not loaded yet."""
-        if name.split(".")[0] not in _COVERED:
+        if not _is_covered(name):
             self._importers.setdefault(_importing_module(), set()).add(name)
 
     def note_open(self, path: object, flags: object, frame: types.FrameType) -> None:
@@ -70,25 +72,30 @@ class SourceRecorder:
             return False
         opener = _opening_module(frame)
         # We read what an earlier build recorded, which this one need not.
-        if opener.partition(".")[0] in ("mono_build", "mono_runtime"):
+        if opener.partition(".")[0] in ("mono_build", "mono_runtime") and not is_own(opener):
             return False
         # Without a bytecode file an import opens the source: a module like any other. A kernel
         # module counts even when its import fails.
         imports = opener.startswith(("importlib._bootstrap", "_frozen_importlib"))
         return not (imports and path.endswith(".py")) or path.startswith(self._kernels)
 
-    def sources(self) -> tuple[tuple[str, str], ...]:
-        """(import-relative path, sha256 hex), sorted; a file that is gone again is left out."""
-        reached = self._reached()
-        files = self._data({name.split(".")[0] for name in reached})
+    def sources(self, own: Sequence[str] = ()) -> tuple[tuple[str, str], ...]:
+        """(import-relative path, sha256 hex), sorted; a file that is gone again is left out.
+
+        The files are those of the engine's kernels, or of ``own``, modules of this project's. Neither
+        depends on whether the other was imported.
+        """
+        start = own or [n for n in list(sys.modules) if n.split(".")[0] in self._roots.tops]
+        reached = self._reached([*start, *self._extra])
+        tops = {name.split(".")[0] for name in reached if not is_own(name)}
+        files = self._data(data_places(tops, own_places() if own else engine_places(self._roots)))
         for name in reached:
             if file := _file_of(name):
                 files[_relative(name, file)] = file
         found = ((path, self._digests.of(file)) for path, file in files.items())
         return tuple(sorted((path, sha256) for path, sha256 in found if sha256 != ABSENT))
 
-    def _data(self, tops: set[str]) -> dict[str, Path]:
-        places = data_places(tops, self._roots)
+    def _data(self, places: Sequence[Place]) -> dict[str, Path]:
         files: dict[str, Path] = {}
         # Sorted, so that of two spellings of a file the same one is taken every time.
         for path in sorted(self._opened):
@@ -97,13 +104,11 @@ class SourceRecorder:
                 files[name] = Path(path)
         return files
 
-    def _reached(self) -> set[str]:
-        queue = [n for n in list(sys.modules) if n.split(".")[0] in self._roots.tops]
-        queue.extend(self._extra)
+    def _reached(self, queue: list[str]) -> set[str]:
         reached: set[str] = set()
         while queue:
             name = queue.pop()
-            if name in reached or name.split(".")[0] in _COVERED or name not in sys.modules:
+            if name in reached or _is_covered(name) or name not in sys.modules:
                 continue
             reached.add(name)
             queue.extend(self._imports_of(name))
@@ -118,6 +123,10 @@ class SourceRecorder:
             package = getattr(sys.modules[name], "__package__", None) or name.rpartition(".")[0]
             self._imports[name] = _imported_names(file, package) if file else frozenset()
         return self._imports[name]
+
+
+def _is_covered(name: str) -> bool:
+    return name.split(".")[0] in _COVERED and not is_own(name)
 
 
 def _audit(event: str, arguments: tuple[object, ...]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from mono_build.own_kernels import PATH, ROOT
 from mono_build.toolchain.hashing import file_sha256
 from mono_build.toolchain.packages import package_directory, project_entries, search_path
 
@@ -47,6 +48,8 @@ class SourceRoots:
         if len(parts) == 2 and parts[0].endswith(".py"):
             module = self.locate(parts[0])
             return None if module is None else _file(module.with_name(parts[1]))
+        if path.startswith(f"{PATH}/"):
+            return _file(ROOT / path)
         root = self.tops.get(parts[0].removesuffix(".py"))
         if root is not None:
             return _file(root / path)

@@ -44,7 +44,7 @@ def test_without_a_manifest_v41_is_built() -> None:
 @pytest.mark.parametrize(
     ("family", "arch", "count"),
     [
-        ("deepseek_v41", "gfx942", 60),
+        ("deepseek_v41", "gfx942", 66),
         ("deepseek_v4", "gfx950", 80),
         ("kimi_k3", "gfx950", 30),
         ("minimax_m3", "gfx950", 16),
@@ -57,7 +57,7 @@ def test_without_a_manifest_a_family_has_its_standard_deployment(
 
 
 def test_several_architectures_and_families_add_up() -> None:
-    assert len(planned(archs=("gfx950", "gfx942"))) == 84 + 60
+    assert len(planned(archs=("gfx950", "gfx942"))) == 84 + 66
     assert len(planned(archs=("gfx950",), families=("kimi_k3", "minimax_m3"))) == 30 + 16
 
 
@@ -73,7 +73,7 @@ def test_a_listed_architecture_narrows_and_another_replaces(tmp_path: Path) -> N
     assert {k.arch for k in planned(str(both), archs=("gfx942",)).keys} == {"gfx942"}
     other = planned("quick", archs=("gfx942",))
     assert {(k.arch, k.values["tokens"]) for k in other.keys} == {("gfx942", 6)}
-    assert len(other) == 10
+    assert len(other) == 11
 
 
 def test_tp_and_rows_that_are_not_listed_replace() -> None:

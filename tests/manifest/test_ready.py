@@ -12,8 +12,8 @@ EVERYTHING = Selection()
 COUNTS = {
     "deepseek_v41-gfx950": 84,
     "deepseek_v41-gfx950-dspark": 112,
-    "deepseek_v41-gfx942": 60,
-    "deepseek_v41-gfx942-dspark": 66,
+    "deepseek_v41-gfx942": 66,
+    "deepseek_v41-gfx942-dspark": 72,
     "deepseek_v4-gfx950": 80,
     "kimi_k3-gfx950": 30,
     "minimax_m3-gfx950": 16,
@@ -36,6 +36,7 @@ def test_counts_by_launch() -> None:
         Count("deepseek_v41", "gfx942", "ffn", 6),
         Count("deepseek_v41", "gfx942", "k1", 36),
         Count("deepseek_v41", "gfx942", "k2", 24),
+        Count("deepseek_v41", "gfx942", "keylist", 6),
     )
 
 

@@ -54,6 +54,7 @@ def build_key_list(build: KeyListBuild) -> Any:
     """
     tokens = build.tokens
 
+    # The last argument is an address: three trailing numbers would be fetched as four, past the end.
     @flyc.kernel(  # type: ignore[untyped-decorator]
         name=f"deepseek_v41_key_list_s{tokens}", known_block_size=[KEYS, 1, 1]
     )
@@ -66,10 +67,10 @@ def build_key_list(build: KeyListBuild) -> Any:
         swa_lens: Int64,
         topk: Int64,
         t2r: Int64,
-        comp_bt: Int64,
-        bt_stride: Int32,
-        comp_block: Int32,
         ratio: Int32,
+        comp_block: Int32,
+        bt_stride: Int32,
+        comp_bt: Int64,
     ) -> None:
         token, entry = fx.block_idx.x, fx.thread_idx.x
         selected, length = Int32(0), Int32(0)
@@ -104,10 +105,10 @@ def build_key_list(build: KeyListBuild) -> Any:
         swa_lens: Int64,
         topk: Int64,
         t2r: Int64,
-        comp_bt: Int64,
-        bt_stride: Int32,
-        comp_block: Int32,
         ratio: Int32,
+        comp_block: Int32,
+        bt_stride: Int32,
+        comp_bt: Int64,
         stream: fx.Stream = _STREAM,
     ) -> None:
         list_keys(
@@ -119,10 +120,10 @@ def build_key_list(build: KeyListBuild) -> Any:
             swa_lens,
             topk,
             t2r,
-            comp_bt,
-            bt_stride,
-            comp_block,
             ratio,
+            comp_block,
+            bt_stride,
+            comp_bt,
         ).launch(grid=(tokens, 1, 1), block=(KEYS, 1, 1), stream=stream)
 
     return launch
