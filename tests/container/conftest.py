@@ -23,12 +23,13 @@ def public() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def image() -> Iterator[Path]:
-    """The virtual environment of a serving image: nothing but the runtime; see `container_kit.VENV`."""
-    from container_kit import copy_packages, environment_of_packages
+    """The virtual environment of a serving image: the runtime and wrapt; see `container_kit.VENV`."""
+    from container_kit import copy_distributions, copy_packages, environment_of_packages
 
     path = Path(tempfile.mkdtemp(prefix="mono-image-"))
     path.chmod(0o755)
     packages = environment_of_packages(path / "venv")
     copy_packages(["mono_runtime"], packages)
+    copy_distributions(["wrapt"], packages)
     yield path / "venv"
     shutil.rmtree(path, ignore_errors=True)

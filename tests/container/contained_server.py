@@ -1,7 +1,9 @@
 """What a server does at start, and what its container lets it do; a script, run inside of a container.
 
-``contained_server.py TASK.json``: opens the stores of the environment, preloads the keys of the task, calls each
-once with its arguments (null: only looks whether they are there), and prints what it found as JSON. A refusal ends with the error's message and its exit code.
+``contained_server.py TASK.json``: opens the stores of the environment, preloads the keys of the task, calls
+each once with its arguments (null: only looks whether they are there), and prints what it found as JSON.
+With a ``config``, vLLM's configuration as JSON, it does so as vLLM's plug-in. A refusal ends with the error's
+message and its exit code.
 """
 
 from __future__ import annotations
@@ -114,6 +116,30 @@ def serve(task: dict[str, Any]) -> dict[str, Any]:
         }
 
 
+def serve_as_plugin(task: dict[str, Any]) -> dict[str, Any]:
+    """What vLLM's processes do: they call the entry point, several times, and a model's layers prepare."""
+    from mono_runtime.hooks import plugin
+
+    for _ in range(2):
+        plugin.register()
+    serving = plugin.serving()
+    if serving is None:
+        return {"serving": None}
+    prepared = serving.prepare(task["config"])
+    if prepared is None:
+        return {"prepared": None}
+    launch = prepared.launch(task["launch"], task["rows"], **task["variant"])
+    if launch is not None:
+        launch(*task["arguments"])
+    return {
+        "summary": prepared.summary.to_json(),
+        "widths": sorted(prepared.widths),
+        "counts": dict(prepared.store.snapshot()),
+        "launched": launched(),
+        "engine": [name for name in sys.modules if name.partition(".")[0] in ("vllm", "torch")],
+    }
+
+
 def launched() -> list[list[Any]]:
     """What reached the stand-in HIP library that this process has loaded."""
     import standin_hip
@@ -134,7 +160,7 @@ def main(task_file: str) -> int:
     from mono_runtime.errors import MonoError
 
     try:
-        found["served"] = serve(task)
+        found["served"] = serve_as_plugin(task) if task.get("config") else serve(task)
     except MonoError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+import recipe
 import standin_hip
-from container_root import Bind
+from container_root import Bind, Container, Impossible, run
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +96,48 @@ def required(requirements: Iterable[str]) -> list[str]:
     """The names of those requirements that hold here without an extra."""
     parsed = map(Requirement, requirements)
     return [r.name for r in parsed if r.marker is None or r.marker.evaluate({"extra": ""})]
+
+
+def serving_stage(public: Path, image: Path, store: Path, pin: str) -> Container:
+    """The recipe's serving stage with ``store`` mounted read-only, and the server of these tests in it.
+
+    Args:
+        public: a directory that every user can reach.
+        image: the virtual environment of the image.
+        pin: the index digest that the site gives.
+    """
+    binds, links = system()
+    given = recipe.read(recipe.FILE.read_text()).environment("serving", {"STORE_DIGEST": pin})
+    task = public / "task.json"
+    scripts = (Path(__file__).with_name("contained_server.py"), Path(standin_hip.__file__), task)
+    return Container(
+        str(public / "root"),
+        [PYTHON, f"{TASK}/contained_server.py", f"{TASK}/task.json"],
+        [
+            *binds,
+            Bind(str(image), VENV),
+            hip(),
+            Bind(str(store), STORE),
+            *(Bind(str(script), f"{TASK}/{script.name}") for script in scripts),
+        ],
+        links,
+        environment={**BASE_ENVIRONMENT, **given},
+    )
+
+
+def run_task(
+    task: Mapping[str, object],
+    container: Container,
+    *,
+    environment: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Let the server do ``task`` in ``container`` with ``changes``; skips where there are no namespaces."""
+    root = Path(container.root)
+    root.with_name("task.json").write_text(json.dumps(task))
+    root.mkdir(exist_ok=True)
+    variables = {**container.environment, **(environment or {})}
+    try:
+        return run(replace(container, environment=variables, **changes))
+    except Impossible as error:
+        pytest.skip(f"no container can be imitated here: {error}")

@@ -7,22 +7,18 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import recipe
-import standin_hip
-from container_kit import BASE_ENVIRONMENT, PYTHON, STORE, TASK, VENV, hip, system
-from container_root import Bind, Container, Impossible, run
+from container_kit import STORE, run_task, serving_stage
+from container_root import Bind, Container
 from runtime_kit import Made, artefact_file, deployment, flip, index_of, key, publish
 from store_kit import blob_file
 
 from mono_runtime.errors import LaunchMissing, StoreDamaged, StoreDiffers, StoreMissing
 from mono_runtime.launch_key import LaunchKey
 
-SCRIPTS = Path(__file__).parent
 NOBODY = 65534
 OTHER = "sha256:" + "0" * 64
 # Of every launch: addresses x and out and n of k1 and k3; x, count and skip of k2.
@@ -43,41 +39,18 @@ def store(public: Path, launches: list[Made]) -> Path:
 
 @pytest.fixture
 def container(public: Path, image: Path, store: Path) -> Container:
-    """The serving stage with ``store`` mounted; its task is to serve everything."""
-    binds, links = system()
-    scripts = [
-        Bind(str(SCRIPTS / "contained_server.py"), f"{TASK}/contained_server.py"),
-        Bind(standin_hip.__file__, f"{TASK}/standin_hip.py"),
-        Bind(str(public / "task.json"), f"{TASK}/task.json"),
-    ]
-    pin = recipe.read(recipe.FILE.read_text()).environment(
-        "serving", {"STORE_DIGEST": index_of(store)[0]}
-    )
-    return Container(
-        str(public / "root"),
-        [PYTHON, f"{TASK}/contained_server.py", f"{TASK}/task.json"],
-        [*binds, Bind(str(image), VENV), hip(), Bind(str(store), STORE), *scripts],
-        links,
-        environment={**BASE_ENVIRONMENT, **pin},
-    )
+    """The serving stage with ``store`` mounted, pinned."""
+    return serving_stage(public, image, store, index_of(store)[0])
 
 
 @pytest.fixture
-def serve(public: Path, launches: list[Made], container: Container) -> Serve:
-    """Runs the server in a container that differs in what is given; skips where there are no namespaces."""
+def serve(launches: list[Made], container: Container) -> Serve:
+    """Serves everything and ``extra`` in a container that differs in ``changes``."""
 
-    def start(
-        *extra: LaunchKey, look: bool = False, **changes: Any
-    ) -> subprocess.CompletedProcess[str]:
-        keys = [m.key.to_json() for m in launches] + [k.to_json() for k in extra]
+    def start(*extra: LaunchKey, look: bool = False, **changes: Any) -> Any:
+        keys = [k.to_json() for k in (*(m.key for m in launches), *extra)]
         task = {"keys": keys, "arguments": ARGUMENTS, "look": look}
-        (public / "task.json").write_text(json.dumps(task))
-        (public / "root").mkdir(exist_ok=True)
-        environment = {**container.environment, **changes.pop("environment", {})}
-        try:
-            return run(replace(container, environment=environment, **changes))
-        except Impossible as error:
-            pytest.skip(f"no container can be imitated here: {error}")
+        return run_task(task, container, **changes)
 
     return start
 
