@@ -13,7 +13,6 @@ from mono_runtime.hooks.deepseek_v41.reload import (
     follow_loading,
     loading_of,
     weights_of,
-    zero_padding,
 )
 from mono_runtime.hooks.deepseek_v41.weights import Layout, WeightsMismatch
 from mono_runtime.hooks.deepseek_v41.weights_gfx942 import CopyRefused, copy_experts, copy_linear
