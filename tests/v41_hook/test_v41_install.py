@@ -263,7 +263,10 @@ def test_an_engram_layer_needs_no_launch_that_folds_while_it_has_hashes() -> Non
     assert step(layer, made, 12) is None
 
 
-def test_a_layer_that_the_plan_did_not_foresee_is_what_the_policy_says_of_a_miss() -> None:
+def test_a_layer_that_the_plan_did_not_foresee_is_what_the_policy_says_of_a_miss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "mono_runtime")
     layer = decoder_layer(attn__indexer=OtherIndexer())
     prepared = FakePrepared({6, 12}, lambda name, rows, variant: name == "ffn")
     # ``stock``: asked for, not there, and every rank has come to the same.
@@ -271,6 +274,9 @@ def test_a_layer_that_the_plan_did_not_foresee_is_what_the_policy_says_of_a_miss
     assert [(name, rows) for name, rows, _ in prepared.asked] == [("ffn", 6), ("ffn", 12)]
     assert prepared.agreements == 1
     assert loading_of(layer) is None
+    assert [r.getMessage() for r in caplog.records] == [
+        "deepseek_v41: the engine runs some layers itself: no store has their launches"
+    ]
     # ``strict``
     prepared.miss = LaunchMissing("no ffn in the store")
     with pytest.raises(LaunchMissing, match="no ffn"):

@@ -97,15 +97,20 @@ class LayerFactory:
         )
         if prepared is None:
             return None
+        rank = self._rank_of(prepared)
         facts = read_layer(layer, vllm_config, arch, engine)
         decision = decide_layer(facts, arch)
+        limits = {}
+        if decision.path is not Path.OFF:
+            limits = self._limits(prepared, decision, facts, arch)
+            if not limits:
+                decision = LayerDecision(Path.OFF, ("no store has their launches",))
         self._tell(decision)
         if decision.path is Path.OFF:
             return None
-        limits = self._limits(prepared, decision, facts, arch)
-        if not limits:
-            return None
-        return self._make(layer, prepared, decision, limits, arch, deployment.tp)
+        layout = Layout(arch, deployment.tp, decision.experts, whole=decision.path is Path.WHOLE)
+        weights = CurrentWeights(follow_loading(layer, layout), weights_of)
+        return MonoLayer(rank, decision, arch, limits, weights)
 
     def steps_declined(self) -> Mapping[str, int]:
         """By reason, how many of the layers' steps the engine ran although the layer has launches."""
@@ -118,25 +123,13 @@ class LayerFactory:
         if rank is not None:
             rank.runners.close()
 
-    def _make(
-        self,
-        layer: Any,
-        prepared: Prepared,
-        decision: LayerDecision,
-        limits: Mapping[bool, StepLimits],
-        arch: str,
-        tp: int,
-    ) -> MonoLayer:
-        layout = Layout(arch, tp, decision.experts, whole=decision.path is Path.WHOLE)
-        weights = CurrentWeights(follow_loading(layer, layout), weights_of)
-        return MonoLayer(self._rank_of(prepared), decision, arch, limits, weights)
-
     def _rank_of(self, prepared: Prepared) -> Rank:
         if self._rank is None or self._prepared is not prepared:
             engine, maker = self._engine, self._maker
             runners = Runners(lambda kind: maker.make(prepared, engine, kind), engine)
             self._rank = Rank(engine, runners, StepReport(prepared.decline))
             self._prepared = prepared
+            self._served = {}
         return self._rank
 
     def _limits(
