@@ -130,7 +130,8 @@ def serve_as_plugin(task: dict[str, Any]) -> dict[str, Any]:
         return {"prepared": None}
     launch = prepared.launch(task["launch"], task["rows"], **task["variant"])
     if launch is not None:
-        launch(*task["arguments"])
+        # Addresses and numbers alike; nothing is executed.
+        launch(*task["arguments"] or range(1, 1 + len(launch.plan.arguments)))
     return {
         "summary": prepared.summary.to_json(),
         "widths": sorted(prepared.widths),

@@ -93,6 +93,7 @@ class Builder:
     Args:
         bases: images by the name that the recipe's arguments give.
         arguments: build arguments.
+        cache: the directory that every cache mount shows; by default one that is empty at first.
     """
 
     def __init__(
@@ -102,9 +103,11 @@ class Builder:
         work: Path,
         bases: Mapping[str, Base],
         arguments: Mapping[str, str],
+        cache: Path | None = None,
     ) -> None:
         self._recipe, self._context, self._work = what, context, work
         self._bases, self._arguments = bases, dict(arguments)
+        self._cache = cache or work / "cache"
         self._images: dict[str, Image] = {}
 
     def take_from(self, other: Builder, but: str) -> None:
@@ -177,9 +180,8 @@ class Builder:
                 source = self.build(mount["from"]).path(mount["source"])
                 binds.append(Bind(str(source), mount["target"]))
             elif mount["type"] == "cache":
-                cache = self._work / f"cache-{mount['id']}"
-                cache.mkdir(exist_ok=True)
-                binds.append(Bind(str(cache), mount["target"], True))
+                self._cache.mkdir(exist_ok=True)
+                binds.append(Bind(str(self._cache), mount["target"], True))
             # No secret is given, and then there is nothing at its target.
             elif mount["type"] == "secret":
                 image.path(mount["target"]).rmdir()
