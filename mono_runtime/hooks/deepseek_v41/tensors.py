@@ -65,5 +65,5 @@ def _raw_stream(torch: Any, index: int) -> Callable[[], int]:
     """What gives the raw current stream; without an object for it where torch has such a function."""
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     if raw is not None:
-        return lambda: raw(index)  # type: ignore[no-any-return]
-    return lambda: torch.cuda.current_stream(index).cuda_stream  # type: ignore[no-any-return]
+        return lambda: raw(index)
+    return lambda: torch.cuda.current_stream(index).cuda_stream
