@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mono_runtime.errors import LaunchMissing, MonoError
-from mono_runtime.group import Group
-from mono_runtime.hooks.deployments import Planned
-from mono_runtime.hooks.summary import StartupSummary
-from mono_runtime.launch_key import LaunchKey, Scalar
-from mono_runtime.loader import Loader
 from mono_runtime.log import Once, logger
 from mono_runtime.policy import Policy
 
 if TYPE_CHECKING:
+    from mono_runtime.group import Group
+    from mono_runtime.hooks.deployments import Planned
+    from mono_runtime.hooks.summary import StartupSummary
+    from mono_runtime.launch_key import LaunchKey, Scalar
+    from mono_runtime.loader import Loader
     from mono_runtime.store import Store
 
 # Ranks load different numbers of bytes from different disks, and import at different speeds.

@@ -189,13 +189,15 @@ class Serving:
             return self._refused(family, policy, _told(ranks, error))
         planned = plan_deployment(config, loader.device.architecture.name)
         if isinstance(planned, NotServed):
-            return self._not_served(family, planned.reasons)
+            return self._not_served(family or planned.family, planned.reasons)
         name = planned.family.name
         known = self._states.get(name)
         if known is not None:
             return known
         if family not in (None, name):
             return self._not_served(family, (f"the config describes {name}",))
+        for note in planned.notes:
+            logger().info("%s: %s", name, note)
         self._write_config(vllm_config, ranks)
         try:
             state: Prepared | Declined = self._load(planned, loader, ranks, start, check)
@@ -219,7 +221,7 @@ class Serving:
                 raise _told(ranks, error) from None
         store, family, deployment = self._opened(), planned.family, planned.deployment
         preloaded = loader.preload(planned.keys, group=ranks, timeout=AGREEMENT_SECONDS)
-        widths = family.widths(deployment)
+        widths = planned.widths
         lacking = {f.key.values[family.rows_field] for f in preloaded.failed}
         served = tuple(w for w in widths if w not in lacking)
         summary = StartupSummary.of(

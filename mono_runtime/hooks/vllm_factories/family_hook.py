@@ -127,6 +127,13 @@ class FamilyHook(ABC):
         return prebuilt
 
 
+def is_prebuilt(launcher: object) -> bool:
+    """Whether ``launcher`` is a launch from a store, and not one that FlyDSL compiles."""
+    from mono_runtime.launching.launch import Launch
+
+    return isinstance(launcher, Launch)
+
+
 def check_key_classes(planned: Planned) -> None:
     """Prove that the engine's key classes have the fields that the planned launches were described with.
 

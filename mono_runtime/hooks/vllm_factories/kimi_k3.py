@@ -9,14 +9,13 @@ from typing import Any
 from mono_runtime.errors import MonoError, RanksDisagree
 from mono_runtime.hooks.prepared import Declined
 from mono_runtime.hooks.serving import Serving
-from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
+from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch, is_prebuilt
 from mono_runtime.hooks.vllm_factories.patching import (
     only,
     require_names,
     wrap,
     wrap_where_imported,
 )
-from mono_runtime.launching.launch import Launch
 from mono_runtime.policy import Policy
 
 _DECODE = "vllm.models.kimi_k3.amd.specialized_decode"
@@ -80,7 +79,7 @@ class KimiK3Hook(FamilyHook):
             return
         build = only(args, kwargs)
         try:
-            if isinstance(self._launch(build), Launch):
+            if is_prebuilt(self._launch(build)):
                 return
         except MonoError as error:
             # On every rank alike or on one: the executor goes on to what it does with all ranks, and

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from wrapt import ObjectProxy
 
 from mono_runtime.errors import NotResident
-from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
+from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch, is_prebuilt
 from mono_runtime.hooks.vllm_factories.patching import (
     only,
     require_names,
     wrap,
     wrap_where_imported,
 )
-from mono_runtime.launching.launch import Launch
 
 _DECODE = "vllm.models.minimax_m3.amd.specialized_decode"
 _FFN, _RUNNER = f"{_DECODE}.mono.ffn", f"{_DECODE}.mono.runner"
@@ -79,7 +78,7 @@ class MinimaxM3Hook(FamilyHook):
     def _resident(self, wrapped: Any, _: Any, args: Any, kwargs: Any) -> int:
         """Workgroups of a compute unit: for a prebuilt launch what was proved when it was loaded."""
         launch, threads = _question(*args, **kwargs)
-        if not isinstance(launch, Launch):
+        if not is_prebuilt(launch):
             count: int = wrapped(*args, **kwargs)
             return count
         prepared = self.ready
@@ -106,7 +105,7 @@ class _CompileOrTake(_Proxy):
     """FlyDSL's ``compile``, which gives a prebuilt launch back as it is: there is nothing to compile."""
 
     def __call__(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return func if isinstance(func, Launch) else self.__wrapped__(func, *args, **kwargs)
+        return func if is_prebuilt(func) else self.__wrapped__(func, *args, **kwargs)
 
 
 def _question(compiled: Any, name: str, threads: int) -> tuple[Any, int]:
