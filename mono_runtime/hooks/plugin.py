@@ -110,7 +110,7 @@ class _Family:
     def _change(self, module: ModuleType) -> None:
         from mono_runtime.hooks.vllm_factories.families import family_hook
 
-        if module.__name__ == _V41_DECODE and _own_layers():
+        if module.__name__ == _V41_DECODE and self._own_layers():
             from mono_runtime.hooks.deepseek_v41.install import install as install_own
 
             install_own(module, self._serving)
@@ -119,12 +119,11 @@ class _Family:
             self._hook = family_hook(self._family, self._serving)
         self._hook.modules()[module.__name__](module)
 
+    def _own_layers(self) -> bool:
+        """Whether this project's own layers run DeepSeek-V4.1: where vLLM's could not, or if so asked."""
+        from mono_runtime.hooks.runner_choice import OWN, v41_runner
 
-def _own_layers() -> bool:
-    """Whether this project's own layers run DeepSeek-V4.1: where vLLM's could not, or if so asked."""
-    from mono_runtime.hooks.runner_choice import OWN, v41_runner
-
-    return v41_runner() == OWN
+        return v41_runner(self._serving.environ) == OWN
 
 
 def _log_as_the_engine() -> None:

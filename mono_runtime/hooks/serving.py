@@ -33,14 +33,16 @@ class Serving:
 
     Args:
         driver: what drives the device; by default HIP, opened when a model is loaded.
-        environ: where ``MONO_STORE`` and the other variables are.
+
+    Attributes:
+        environ: where ``MONO_STORE`` and the other variables are; by default the process's environment.
     """
 
     def __init__(
         self, *, driver: Driver | None = None, environ: Mapping[str, str] | None = None
     ) -> None:
         self._driver = driver
-        self._environ = os.environ if environ is None else environ
+        self.environ = os.environ if environ is None else environ
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._states: dict[str, Prepared | Declined] = {}
@@ -164,7 +166,7 @@ class Serving:
             if self._store is None:
                 from mono_runtime.store import open_store
 
-                self._store = open_store(driver=self._driver, environ=self._environ)
+                self._store = open_store(driver=self._driver, environ=self.environ)
             return self._store
 
     def _prepare(
@@ -181,7 +183,7 @@ class Serving:
         from mono_runtime.ranks.conversion import as_group
 
         start = time.perf_counter()
-        policy, ranks = policy_from(self._environ), as_group(group)
+        policy, ranks = policy_from(self.environ), as_group(group)
         config = read_engine_config(vllm_config)
         try:
             loader = self.loader(device)
@@ -220,7 +222,9 @@ class Serving:
             except MonoError as error:
                 raise _told(ranks, error) from None
         store, family, deployment = self._opened(), planned.family, planned.deployment
-        preloaded = loader.preload(planned.keys, group=ranks, timeout=AGREEMENT_SECONDS)
+        # A rank alone has nobody to agree with, and its own error is the clearer one.
+        group = ranks if ranks.size > 1 else None
+        preloaded = loader.preload(planned.keys, group=group, timeout=AGREEMENT_SECONDS)
         widths = planned.widths
         lacking = {f.key.values[family.rows_field] for f in preloaded.failed}
         served = tuple(w for w in widths if w not in lacking)
@@ -275,7 +279,7 @@ class Serving:
 
     def _write_config(self, vllm_config: object, ranks: Group) -> None:
         """Leave the deployment's description where ``MONO_CONFIG_FILE`` says, for ``mono-build coverage``."""
-        path = self._environ.get(CONFIG_VARIABLE)
+        path = self.environ.get(CONFIG_VARIABLE)
         if not path or ranks.rank:
             return
         import json
