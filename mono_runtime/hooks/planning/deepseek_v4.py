@@ -9,6 +9,7 @@ from mono_runtime.families.deepseek_v4 import CSA, HCA, LAYERS, DeepseekV4Keys, 
 from mono_runtime.hooks.engine_config import FP8_PADDING, EngineConfig
 from mono_runtime.hooks.planning.wanted import (
     Wanted,
+    expert_reasons,
     graph_notes,
     graph_settings,
     parallel_reasons,
@@ -32,6 +33,8 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
     "scoring_func": "sqrtsoftplus",
     "norm_topk_prob": True,
     "sliding_window": 128,
+    # A vision model has a second bias of its experts.
+    "vision_n_layers": 0,
 }
 
 
@@ -57,6 +60,7 @@ def wanted(config: EngineConfig, arch: str) -> Wanted:
     found.reasons = [
         *parallel_reasons(config),
         *record_reasons(config),
+        *expert_reasons(config),
         *unlike(config.model, _SHAPE),
     ]
     if not config.switched_on(FP8_PADDING, True):

@@ -105,6 +105,15 @@ def parallel_reasons(config: EngineConfig) -> Iterator[str]:
         yield f"{FP4_ACTIVATIONS} is set: the kernels multiply FP8 activations with FP4 experts"
 
 
+def expert_reasons(config: EngineConfig) -> Iterator[str]:
+    """An MoE backend that was asked for and that lays experts out in another way than AITER's MXFP4 kernels."""
+    if config.moe_backend not in ("auto", "aiter"):
+        yield (
+            f"MoE backend {config.moe_backend} (kernel_config.moe_backend): the kernels read experts as"
+            " AITER's MXFP4 kernels do"
+        )
+
+
 def record_reasons(config: EngineConfig) -> Iterator[str]:
     """The KV cache's format, where DeepSeek's kernels cannot read it."""
     if config.cache_dtype not in _RECORDS:
