@@ -79,11 +79,18 @@ def ranks_of(group: object) -> None:
     sys.modules["vllm.distributed"].here.group = group
 
 
+# vLLM and a checkpoint's configuration keep these as dictionaries.
+_DICTIONARIES = (
+    "additional_config",
+    "compress_rates",
+    "linear_attn_config",
+    "sparse_attention_config",
+)
+
+
 def _object(value: Any) -> Any:
-    if isinstance(value, dict):
-        found = SimpleNamespace(**{n: _object(v) for n, v in value.items() if n != "environment"})
-        # vLLM keeps this one as a dictionary.
-        if "additional_config" in value:
-            found.additional_config = value["additional_config"]
-        return found
-    return value
+    if not isinstance(value, dict):
+        return value
+    fields = {n: v if n in _DICTIONARIES else _object(v) for n, v in value.items()}
+    fields.pop("environment", None)
+    return SimpleNamespace(**fields)
