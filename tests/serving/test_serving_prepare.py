@@ -48,7 +48,7 @@ def test_all_launches_of_the_deployment_are_loaded_once_and_told_once(
         " (2 code objects, 0.0"
     )
     assert end.endswith(
-        f" s; policy strict, store {index_of(store)[0]}; nothing is compiled here, without the store"
+        f" s; policy strict, store {index_of(store)[0]}; nothing is compiled; without the store"
         " 24 launches would be"
     )
 
@@ -105,7 +105,7 @@ def test_stock_serves_the_widths_that_are_complete_and_says_what_is_missing(
     )
     (text,) = messages(caplog)
     first, *others = text.splitlines()
-    assert first.endswith("1 launches would have to be compiled, and are not")
+    assert first.endswith("1 launch would have to be compiled, and will not be")
     assert others == ["  steps served from the store: 6 rows", f"  not in the store: {absent}"]
     assert prepared.launch("k1", 12, **_variant(absent)) is None
 
@@ -125,7 +125,7 @@ def test_jit_leaves_what_is_missing_to_the_compiler(
     assert prepared is not None
     assert prepared.compiles
     (text,) = messages(caplog)
-    assert "1 launches are compiled in this process when they are first used" in text
+    assert "1 launch will be compiled in this process, when first used" in text
 
 
 @pytest.mark.parametrize("policy", ["strict", "jit"])
