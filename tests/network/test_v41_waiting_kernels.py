@@ -75,8 +75,10 @@ class Ranks:
         return Area(self._memory.address(rank, Address(name)), self._sizes[name])
 
     def watched(self, rank: int) -> Watched:
-        scratch = ((ROWS, self.area(rank, "scratch")),)
-        return Watched(self.area(rank, "epoch"), scratch, self.area(rank, "peer"), rows=ROWS)
+        scratch = self.area(rank, "scratch")
+        return Watched(
+            self.area(rank, "epoch"), ((7, scratch), (ROWS, scratch)), self.area(rank, "peer")
+        )
 
     def read(self, rank: int, area: Area) -> bytes:
         return self.driver.read(rank, area.address, area.size)
