@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Ranks load different numbers of bytes from different disks, and import at different speeds.
 AGREEMENT_SECONDS = 300.0
-Compile = Callable[[], Any]
+Compiler = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,17 @@ class Prepared:
             self._lacking[step] = f"{' and '.join(names)} {verb} not loaded" if names else None
         return self._lacking[step]
 
-    def resolve(self, name: str, build: object, compile: Compile) -> Any:
+    def resolve(self, name: str, build: object, compiler: Compiler) -> Any:
         """What serves ``build``, an instance of the engine's own key dataclass.
 
-        Under ``jit`` that is what ``compile`` returns, if the launch cannot be had. Under the other
+        Under ``jit`` that is what ``compiler`` returns, if the launch cannot be had. Under the other
         policies the error is raised: a step that ends here was not declined in time.
 
         Raises:
             LaunchMissing: no store has it, or this release does not know one of its fields.
             MonoError: as `mono_runtime.loader.Loader.load`.
         """
-        return resolve(self.loader, self.policy, self.planned.family.name, name, build, compile)
+        return resolve(self.loader, self.policy, self.planned.family.name, name, build, compiler)
 
     def decline(self, fact: str) -> str:
         """Count a step that takes the engine's own path for want of a launch; each ``fact`` is logged once.
@@ -137,7 +137,7 @@ class Prepared:
 
 
 def resolve(
-    loader: Loader, policy: Policy, family: str, name: str, build: object, compile: Compile
+    loader: Loader, policy: Policy, family: str, name: str, build: object, compiler: Compiler
 ) -> Any:
     """See `Prepared.resolve`."""
     from mono_runtime.families.registry import family_keys
@@ -149,9 +149,9 @@ def resolve(
         if policy is not Policy.JIT:
             raise
         logger().warning("%s is compiled in this process (policy jit): %s", name, _first(error))
-        return compile()
+        return compiler()
     if policy is Policy.JIT:
-        return loader.resolve(key, compile=lambda _: compile())
+        return loader.resolve(key, compile=lambda _: compiler())
     return loader.load(key)
 
 

@@ -120,7 +120,9 @@ class Serving:
         state = self._states.get(family)
         return isinstance(state, Declined) and not state.by_policy
 
-    def resolve(self, family: str, launch: str, build: Hashable, compile: Callable[[], Any]) -> Any:
+    def resolve(
+        self, family: str, launch: str, build: Hashable, compiler: Callable[[], Any]
+    ) -> Any:
         """What one of the engine's factories returns for its own key ``build``; the same for an equal one.
 
         Without `prepare` the launch comes from the stores under the policy, loaded now.
@@ -131,10 +133,10 @@ class Serving:
         asked = (family, launch, build)
         served = self._served.get(asked)
         if served is None:
-            served = self._served[asked] = self._resolve(family, launch, build, compile)
+            served = self._served[asked] = self._resolve(family, launch, build, compiler)
         return served
 
-    def _resolve(self, family: str, launch: str, build: object, compile: Callable[[], Any]) -> Any:
+    def _resolve(self, family: str, launch: str, build: object, compiler: Callable[[], Any]) -> Any:
         from mono_runtime.hooks.prepared import Declined, resolve
 
         state = self._states.get(family)
@@ -145,8 +147,8 @@ class Serving:
                 fix="report this: the step that asked should have run the engine's own path",
             )
         if state is not None:
-            return state.resolve(launch, build, compile)
-        return resolve(self.loader(), self._opened().policy, family, launch, build, compile)
+            return state.resolve(launch, build, compiler)
+        return resolve(self.loader(), self._opened().policy, family, launch, build, compiler)
 
     def loader(self, device: int | None = None) -> Loader:
         """The stores on a device; errors as for `mono_runtime.open` and `mono_runtime.Store.on`."""

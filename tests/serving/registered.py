@@ -104,11 +104,11 @@ def _patched() -> dict[str, Any]:
     decode = importlib.import_module(f"{V41}.mono_decode")
     layer = importlib.import_module(f"{V41}.mono.layer")
     runner = importlib.import_module(f"{V41}.mono.runner")
-    names = (type(f).__name__ for f in vars(decode.MonoDecodeLayer).values())
+    names = vars(decode.MonoDecodeLayer).values()
     return {
         "layer": [_depth(getattr(layer, name)) for name in FACTORIES],
         "runner": [_depth(getattr(runner, name)) for name in FACTORIES[:2]],
-        "methods": sum(name == "Patched" for name in names),
+        "methods": sum(_depth(getattr(f, "__func__", f)) for f in names),
     }
 
 

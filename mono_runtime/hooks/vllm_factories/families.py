@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -41,16 +40,14 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         f"{_MODELS}.minimax_m3.amd.model",
     ),
 }
-_HOOKS = {
-    "deepseek_v41": "DeepseekV41Hook",
-    "deepseek_v4": "DeepseekV4Hook",
-    "kimi_k3": "KimiK3Hook",
-    "minimax_m3": "MinimaxM3Hook",
-}
 
 
 def family_hook(family: str, serving: Serving) -> FamilyHook:
     """The hook of ``family``, which serves what ``serving`` has."""
-    module = importlib.import_module(f"mono_runtime.hooks.vllm_factories.{family}")
-    hook: FamilyHook = getattr(module, _HOOKS[family])(serving)
-    return hook
+    from mono_runtime.hooks.vllm_factories.deepseek_v4 import DeepseekV4Hook
+    from mono_runtime.hooks.vllm_factories.deepseek_v41 import DeepseekV41Hook
+    from mono_runtime.hooks.vllm_factories.kimi_k3 import KimiK3Hook
+    from mono_runtime.hooks.vllm_factories.minimax_m3 import MinimaxM3Hook
+
+    kinds = (DeepseekV41Hook, DeepseekV4Hook, KimiK3Hook, MinimaxM3Hook)
+    return next(kind for kind in kinds if kind.family == family)(serving)

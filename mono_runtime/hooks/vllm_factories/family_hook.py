@@ -16,9 +16,9 @@ from mono_runtime.families.registry import family_keys
 from mono_runtime.hooks.prepared import Declined, Prepared
 from mono_runtime.hooks.serving import Serving
 from mono_runtime.hooks.vllm_factories.patching import (
-    Patched,
     Wrapper,
     only,
+    original,
     require_names,
     wrap,
     wrap_where_imported,
@@ -91,8 +91,7 @@ class FamilyHook(ABC):
                 wrapped(*args, **kwargs)
 
         wrap(module, function, made_ready)
-        patched = getattr(module, function)
-        self._compile_cache = patched.__wrapped__ if isinstance(patched, Patched) else patched
+        self._compile_cache = original(getattr(module, function))
 
     def prepare(self, vllm_config: object) -> bool:
         """Make the launches ready; whether vLLM is to build its mono layers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -90,13 +91,11 @@ class KimiK3Hook(FamilyHook):
 
     def _launch(self, build: Any) -> Any:
         """What the family's factory for the type of ``build`` returns."""
-        import importlib
-
         kind = f"{type(build).__module__}:{type(build).__qualname__}"
         for spec in self.keys.launches:
             if spec.key_class == kind:
                 module, _, function = spec.factory.partition(":")
-                return getattr(importlib.import_module(module), function)(build)
+                return getattr(sys.modules[module], function)(build)
         raise MonoError(
             f"the engine asks for a launch of {self.family} with a key of the type {kind}",
             fix="use the mono-build release that describes this engine's kernels",
