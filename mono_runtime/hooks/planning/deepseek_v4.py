@@ -12,12 +12,14 @@ from mono_runtime.hooks.planning.wanted import (
     expert_reasons,
     graph_notes,
     graph_settings,
+    monokernel_off,
     parallel_reasons,
     record_reasons,
     unlike,
 )
 
 ARCHITECTURES = ("DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration")
+switched_off = monokernel_off
 MODEL_TYPES = ("deepseek_v4",)
 # vLLM leaves breakable graphs off for this model on ROCm.
 BREAKABLE = False
@@ -36,13 +38,6 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
     # A vision model has a second bias of its experts.
     "vision_n_layers": 0,
 }
-
-
-def switched_off(config: EngineConfig) -> str | None:
-    """Why nobody asked for mono kernels, or None."""
-    if config.monokernel:
-        return None
-    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
 
 
 def wanted(config: EngineConfig, arch: str) -> Wanted:

@@ -26,12 +26,14 @@ from mono_runtime.hooks.planning.wanted import (
     expert_reasons,
     graph_notes,
     graph_settings,
+    monokernel_off,
     parallel_reasons,
     record_reasons,
     unlike,
 )
 
 ARCHITECTURES = ("DeepseekV41ForCausalLM",)
+switched_off = monokernel_off
 MODEL_TYPES = ("deepseek_v41",)
 HIDDEN = 5120
 # vLLM turns breakable graphs on for this model (``default_breakable_cudagraph_architectures``).
@@ -46,13 +48,6 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
     "norm_topk_prob": True,
     "sliding_window": WINDOW,
 }
-
-
-def switched_off(config: EngineConfig) -> str | None:
-    """Why nobody asked for mono kernels, or None."""
-    if config.monokernel:
-        return None
-    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
 
 
 def wanted(config: EngineConfig, arch: str) -> Wanted:

@@ -33,6 +33,13 @@ class Wanted:
     notes: list[str] = field(default_factory=list)
 
 
+def monokernel_off(config: EngineConfig) -> str | None:
+    """Why nobody asked for mono kernels, or None."""
+    if config.monokernel:
+        return None
+    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
+
+
 def graphs_in_use(config: EngineConfig, *, breakable: bool) -> str:
     """The graph mode that the model runner ends up with, for a model that torch does not compile.
 
