@@ -94,6 +94,8 @@ class _Family:
 
         if self._serving.leaves_alone(self._family):
             return
+        # In case the engine had not set up its logger when the plug-in was loaded.
+        _log_as_the_engine()
         why = version_refusal(self._family, engine_version())
         if why is None:
             try:

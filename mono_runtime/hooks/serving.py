@@ -48,6 +48,7 @@ class Serving:
         self._states: dict[str, Prepared | Declined] = {}
         # By family, launch and the engine's own key: an eager step of some engines asks for every call.
         self._served: dict[tuple[str, str, object], Any] = {}
+        self._described = False
 
     def prepare(
         self,
@@ -96,11 +97,14 @@ class Serving:
         return _prepared(self._states.get(family))
 
     def turn_off(self, family: str, reason: str) -> None:
-        """Leave the engine as it is for ``family``, and log why, once."""
+        """Leave the engine as it is for ``family`` from now on, and log why, once.
+
+        For what follows from the engine's code alone, which is the same on every rank.
+        """
         from mono_runtime.hooks.prepared import Declined
 
         with self._lock:
-            if family in self._states:
+            if isinstance(self._states.get(family), Declined):
                 return
             self._states[family] = Declined((reason,), by_policy=False)
         logger().warning("prebuilt launches of %s are not used: %s", family, reason)
@@ -181,12 +185,12 @@ class Serving:
     ) -> Prepared | Declined:
         from mono_runtime.hooks.deployments import NotServed, plan_deployment
         from mono_runtime.hooks.engine_config import read_engine_config
-        from mono_runtime.hooks.prepared import Declined
         from mono_runtime.ranks.conversion import as_group
 
         start = time.perf_counter()
         policy, ranks = policy_from(self.environ), as_group(group)
         config = read_engine_config(vllm_config)
+        self._write_config(vllm_config, ranks)
         try:
             loader = self.loader(device)
         except MonoError as error:
@@ -202,13 +206,10 @@ class Serving:
             return self._not_served(family, (f"the config describes {name}",))
         for note in planned.notes:
             logger().info("%s: %s", name, note)
-        self._write_config(vllm_config, ranks)
         try:
             state: Prepared | Declined = self._load(planned, loader, ranks, start, check)
         except MonoError as error:
             return self._refused(name, policy, error)
-        if isinstance(state, Declined):
-            logger().warning("%s: %s", name, "; ".join(state.reasons))
         self._states[name] = state
         return state
 
@@ -218,12 +219,17 @@ class Serving:
         from mono_runtime.hooks.prepared import AGREEMENT_SECONDS, Declined, Prepared
         from mono_runtime.hooks.summary import StartupSummary
 
-        if check is not None:
+        store, family, deployment = self._opened(), planned.family, planned.deployment
+        # Under jit the engine's own factories make what has no launch key here.
+        if check is not None and store.policy is not Policy.JIT:
             try:
                 check(planned)
             except MonoError as error:
                 raise _told(ranks, error) from None
-        store, family, deployment = self._opened(), planned.family, planned.deployment
+            found = self._states.get(family.name)
+            if isinstance(found, Declined):
+                # The check has imported modules of the engine that cannot be changed.
+                return found
         # A rank alone has nobody to agree with, and its own error is the clearer one.
         group = ranks if ranks.size > 1 else None
         preloaded = loader.preload(planned.keys, group=group, timeout=AGREEMENT_SECONDS)
@@ -244,7 +250,8 @@ class Serving:
         )
         _log_summary(summary, ranks.rank)
         if not served and store.policy is Policy.STOCK:
-            return Declined(("no step width has all its launches (policy stock)",), by_policy=True)
+            self.decline(family.name, "no step width has all its launches (policy stock)")
+            return self._states[family.name]
         return Prepared(planned, store, loader, summary, frozenset(served), ranks)
 
     def _refused(self, family: str | None, policy: Policy, error: MonoError) -> Declined:
@@ -282,8 +289,9 @@ class Serving:
     def _write_config(self, vllm_config: object, ranks: Group) -> None:
         """Leave the deployment's description where ``MONO_CONFIG_FILE`` says, for ``mono-build coverage``."""
         path = self.environ.get(CONFIG_VARIABLE)
-        if not path or ranks.rank:
+        if not path or ranks.rank or self._described:
             return
+        self._described = True
         import json
         from pathlib import Path
 

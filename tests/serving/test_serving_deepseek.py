@@ -206,6 +206,40 @@ def test_a_new_field_of_the_engines_key_is_declined_under_stock(
     assert Server(serving_of(store, MONO_POLICY="stock"), "deepseek_v41").mono is None
 
 
+def test_a_new_field_of_the_engines_key_is_compiled_under_jit(
+    hip: StandIn, engine: Callable[[str], Any], tmp_path: Path
+) -> None:
+    _give_the_key_a_field(engine(LAYER))
+    store = store_of(tmp_path / "store", planned("deepseek_v41").keys)
+    made = Server(serving_of(store, MONO_POLICY="jit"), "deepseek_v41")
+    # The runner takes the class by name from the module that defines it.
+    made.runner.MonoBuild = made.layer.MonoBuild
+    assert made.step(6) == "mono"
+    assert [name for name, _ in made.layer.compiled] == ["k1", "k2"]
+    assert hip.launches() == []
+
+
+def test_a_module_that_cannot_be_changed_when_the_model_is_built_leaves_the_engine_alone(
+    hip: StandIn, engine: Callable[[str], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mono_runtime.hooks.plugin import changes
+
+    store = store_of(tmp_path / "store", planned("deepseek_v41").keys)
+    serving = serving_of(store)
+    changing = changes(serving)
+    decode, runner = engine(DECODE), engine(RUNNER)
+    engine("vllm.distributed")
+    ranks_of(None)
+    changing[DECODE](decode)
+    layer = decode.MonoDecodeLayer.create(SimpleNamespace(), config("deepseek_v41"))
+    assert serving.ready("deepseek_v41") is not None
+    del runner._ensure_writable_flydsl_cache
+    changing[RUNNER](runner)
+    assert serving.leaves_alone("deepseek_v41")
+    assert "has no _ensure_writable_flydsl_cache" in caplog.messages[-1]
+    assert layer is not None
+
+
 def _give_the_key_a_field(layer: Any) -> None:
     from dataclasses import make_dataclass
 

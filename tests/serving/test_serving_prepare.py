@@ -209,6 +209,14 @@ def test_the_deployments_description_is_left_where_it_was_asked_for(
     assert not file.exists()
 
 
+def test_the_description_is_written_before_a_store_is_refused(hip: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    serving = serving_of(tmp_path / "none", MONO_CONFIG_FILE=str(file))
+    with pytest.raises(StoreMissing):
+        serving.prepare(config(V41))
+    assert json.loads(file.read_text())["kernel_config"]["monokernel"] is True
+
+
 def test_a_description_that_cannot_be_written_is_a_warning(
     hip: StandIn, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
