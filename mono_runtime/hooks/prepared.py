@@ -128,12 +128,36 @@ class Prepared:
         )
         return fact
 
-    def agree(self) -> None:
-        """Prove again that all ranks have the same launches, after some were loaded that nobody planned.
+    def agree(self, lacking: Iterable[str] = ()) -> None:
+        """Prove again that all ranks have the same launches, after some were asked for that nobody planned.
 
-        Collective. Errors: as `mono_runtime.loader.Loader.agree`.
+        Collective.
+
+        Args:
+            lacking: what of these this rank does not have, in words that are the same on every rank.
+
+        Raises:
+            RanksDisagree, RankLost: as `mono_runtime.loader.Loader.agree`; also when ranks lack different
+                launches.
         """
+        from mono_runtime.ranks.outcomes import Outcome, differing, disagreement, exchange_outcomes
+
         self.loader.agree(self.group, timeout=AGREEMENT_SECONDS)
+        # What the policy excuses is no failure of a rank, but all have to lack it alike.
+        mine = "; ".join(sorted(lacking)) or "nothing"
+        outcomes = exchange_outcomes(
+            self.group, "lacking launches", Outcome(mine), timeout=AGREEMENT_SECONDS
+        )
+        reason = differing(
+            "the ranks lack different launches",
+            {rank: str(outcome.body) for rank, outcome in enumerate(outcomes)},
+        )
+        if reason:
+            raise disagreement(
+                "the ranks cannot all serve the same launches, so none of them does:",
+                [reason],
+                fix="give all ranks the same model and the same store",
+            )
 
 
 def resolve(

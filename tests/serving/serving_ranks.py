@@ -6,11 +6,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import standin_hip
-from serving_kit import V41, change, config, rows, serving_of
+from serving_kit import K3, V41, change, config, rows, serving_of
 from standin_hip import FakeDevice
 
 from mono_runtime.hooks.serving import Serving
@@ -29,16 +29,30 @@ class Session:
 
     def load_model(self, store: Path, policy: str) -> str:
         """Build one layer as vLLM does; ``mono`` or ``vLLM``, whichever path its steps can take."""
+        decode = self._start("deepseek_v41", store, policy)[f"{V41}.mono_decode"]
+        self.layer = decode.MonoDecodeLayer.create(SimpleNamespace(), config("deepseek_v41"))
+        self.decode = decode
+        return "vLLM" if self.layer is None else "mono"
+
+    def make_executor(self, store: Path, policy: str, ln_eps: float) -> tuple[bool, int]:
+        """Kimi-K3's executor with one launch of K2: whether a step of 8 rows is planned, and compiles."""
+        modules = self._start("kimi_k3", store, policy)
+        modules[f"{K3}.linear"].build_model(config("kimi_k3"))
+        decode = f"{K3}.specialized_decode"
+        build = modules[f"{decode}.mono.layer"].K2Build(8, nblocks=1, ln_eps=ln_eps)
+        executor = modules[f"{decode}.runtime.decode"].SpecializedDecode([build], num_spec=3)
+        planned = executor.plan(8, query=4) is not None
+        return planned, len(modules[f"{decode}.mono.layer"].compiled)
+
+    def _start(self, family: str, store: Path, policy: str) -> dict[str, ModuleType]:
         for name in [n for n in sys.modules if n.partition(".")[0] == "vllm"]:
             del sys.modules[name]
         self.hip = standin_hip.load()
         self.hip.reset(*[FakeDevice("gfx950:sramecc+:xnack-", 256, name="AMD Instinct MI355X")] * 4)
         self.serving = serving_of(store, MONO_POLICY=policy)
-        decode = change(self.serving, "deepseek_v41")[f"{V41}.mono_decode"]
+        modules = change(self.serving, family)
         importlib.import_module("vllm.distributed").here.group = self.group
-        self.layer = decode.MonoDecodeLayer.create(SimpleNamespace(), config("deepseek_v41"))
-        self.decode = decode
-        return "vLLM" if self.layer is None else "mono"
+        return modules
 
     def step(self, count: int) -> tuple[Any, list[str]]:
         """One layer of a decode step of ``count`` rows: what it gave, and the kernels that were launched."""

@@ -98,3 +98,27 @@ def test_ranks_of_different_policies_do_not_serve(ranks: Ranks, whole: Path) -> 
     answers = ranks.run("load_model", whole, PerRank("strict", {3: "stock"}))
     assert results(answers) == ["RanksDisagree"] * 3 + ["vLLM"]
     assert "the policies differ" in answers[0].text
+
+
+@pytest.fixture(scope="module")
+def kimi(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_of(tmp_path_factory.mktemp("stores") / "kimi", planned("kimi_k3").keys)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("strict", ["RanksDisagree", "RanksDisagree", "RanksDisagree", "LaunchMissing"]),
+        # Not even the ranks that have everything launch.
+        ("stock", [(False, 0)] * 4),
+    ],
+)
+def test_a_launch_that_one_ranks_executor_lacks_is_every_ranks_decision(
+    ranks: Ranks, kimi: Path, policy: str, expected: list[object]
+) -> None:
+    epsilons = PerRank(1e-5, {3: 1e-6})
+    assert results(ranks.run("make_executor", kimi, policy, epsilons)) == expected
+
+
+def test_an_executor_that_every_rank_makes_alike_serves(ranks: Ranks, kimi: Path) -> None:
+    assert ranks.results("make_executor", kimi, "strict", 1e-5) == [(True, 0)] * 4

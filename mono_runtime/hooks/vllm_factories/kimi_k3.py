@@ -110,10 +110,10 @@ class KimiK3Hook(FamilyHook):
             self._raise_first()
             return
         try:
-            prepared.agree()
+            prepared.agree(map(str, self._misses))
         except RanksDisagree:
-            self._raise_first()
             if prepared.policy is not Policy.STOCK:
+                self._raise_first()
                 raise
             # Every rank is here, so every step runs vLLM's own path on all of them.
             self.serving.decline(self.family, "the ranks do not have the same launches")
