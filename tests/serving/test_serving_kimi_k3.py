@@ -11,8 +11,9 @@ import pytest
 from serving_kit import K3, change, config, planned, ranks_of, serving_of, store_of
 from standin_hip import StandIn
 
-from mono_runtime.errors import LaunchMissing
+from mono_runtime.errors import DriverError, LaunchMissing
 from mono_runtime.launch_key import LaunchKey
+from mono_runtime.loader import Loader
 
 DECODE = f"{K3}.specialized_decode"
 
@@ -156,6 +157,35 @@ def test_a_step_whose_variant_is_not_loaded_is_declined_before_anything_launches
     executor = made.executor(made.builds(), **options)
     assert executor.plan(8, query=query) is None
     assert hip.launches() == []
+
+
+def test_a_cache_with_another_convolution_state_is_declined_until_the_right_one_is_bound(
+    server: Callable[..., Server],
+) -> None:
+    made = server()
+    executor = made.executor(made.builds())
+    executor.prepare_kv(None)
+    assert executor.plan(8, query=4).width == 8
+    # Three entries and as many drafts: six.
+    executor.prepare_kv(7)
+    assert executor.plan(8, query=4) is None
+    executor.prepare_kv(6)
+    assert executor.plan(8, query=4).width == 8
+
+
+@pytest.mark.parametrize("policy", ["strict", "stock", "jit"])
+def test_what_no_policy_excuses_is_raised_when_the_executor_is_made(
+    server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    made = server(MONO_POLICY=policy)
+
+    def load(self: Loader, key: LaunchKey, **_: object) -> None:
+        raise DriverError("out of memory")
+
+    monkeypatch.setattr(Loader, "load", load)
+    with pytest.raises(DriverError, match="out of memory"):
+        made.executor(made.builds([4]))
+    assert made.compiled == []
 
 
 def test_delta_false_is_a_named_error_of_the_launch(server: Callable[..., Server]) -> None:
