@@ -4,9 +4,10 @@
 one of the kernels' package, imported as an engine imports it. Everything happens in one process, over one HIP
 library, with the same tensors and in turns:
 
-``flydsl``  vLLM's runner with the launchers that FlyDSL made for it
-``plugin``  vLLM's runner with launches from the store, as the plug-in gives it
-``own``     this project's runner
+``flydsl``    vLLM's runner with the launchers that FlyDSL made for it
+``compiled``  the same with FlyDSL's compiled functions in the launchers' place, which vLLM does not use
+``plugin``    vLLM's runner with launches from the store, as the plug-in gives it
+``own``       this project's runner
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import time
 import types
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +28,9 @@ import torch
 
 RATIO = 2
 RANK = 3
+# A layer that takes longer, in seconds, is timed a few times alone: FlyDSL 0.5 traces in every call.
+SLOW = 0.02
+SLOW_TURNS = 2
 # What vLLM's runner calls the weights that the launches name otherwise.
 ATTENTION = {
     "wqkv": "wqkv",
@@ -69,15 +75,47 @@ def main(task_file: str, answer_file: str) -> None:
     loader = store.on()
     stream.cuda_stream = store.driver.create_stream(loader.device.ordinal)
     ours = Ours(task, model, loader)
-    sides: dict[str, Callable[[Any], None]] = {
-        "flydsl": theirs.with_launches(*theirs.launchers(task)),
-        "plugin": theirs.with_launches(*ours.launches()),
+    made, launches = theirs.launchers(), ours.launches()
+    steps: dict[str, Step] = {
+        "flydsl": theirs.with_launches(*made),
+        "compiled": theirs.with_launches(
+            *(_compiled(m, len(ours_.arguments)) for m, ours_ in zip(made, launches, strict=True))
+        ),
+        "plugin": theirs.with_launches(*launches),
         "own": ours.step,
     }
+    sides = {name: Side.of(step, model, task) for name, step in steps.items()}
     answer = {"flydsl": flydsl.__version__, "torch": torch.__version__}
-    answer["launched"] = _launched(store, sides, model)
-    answer["samples"] = _samples(sides, model, task["turns"], task["steps"])
+    answer["launched"] = _launched(sides, model)
+    answer["layers"] = {name: side.layers for name, side in sides.items()}
+    answer["samples"] = _samples(sides, model, task["turns"])
     Path(answer_file).write_text(json.dumps(answer))
+
+
+# Runs so many layers with a step's metadata.
+Step = Callable[[dict[str, torch.Tensor], int], None]
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one side is timed: ``layers`` a step, ``steps`` a turn, ``turns``."""
+
+    step: Step
+    layers: int
+    steps: int
+    turns: int
+
+    @staticmethod
+    def of(step: Step, model: Model, task: dict[str, Any]) -> Side:
+        """After a first layer, which compiles or binds, a second one tells how long layers take."""
+        step(model.metadata(), 1)
+        start = time.perf_counter()
+        step(model.metadata(), 1)
+        if time.perf_counter() - start > SLOW:
+            return Side(step, 1, 1, min(SLOW_TURNS, task["turns"]))
+        # Every layer's first step binds or looks at its tensors.
+        step(model.metadata(), task["layers"])
+        return Side(step, task["layers"], task["steps"], task["turns"])
 
 
 class Model:
@@ -131,20 +169,22 @@ class Theirs:
             for number, (attention, ffn) in enumerate(zip(model.attention, model.ffn, strict=True))
         ]
 
-    def launchers(self, task: dict[str, Any]) -> tuple[Any, Any]:
+    def launchers(self) -> tuple[Any, Any]:
         """FlyDSL's, as vLLM's factories make them."""
         made = self._runner.kernels(self._model.rows, RATIO)
         if any(type(launcher).__module__.partition(".")[0] != "flydsl" for launcher in made):
             raise RuntimeError("vLLM's factories gave something else than FlyDSL's launchers")
         return (made[0], made[1])
 
-    def with_launches(self, k1: Any, k2: Any) -> Callable[[Any], None]:
-        """A step of all layers with these launches."""
+    def with_launches(self, k1: Any, k2: Any) -> Step:
+        """Steps with these launches."""
 
-        def step(metadata: dict[str, torch.Tensor]) -> None:
+        def step(metadata: dict[str, torch.Tensor], layers: int) -> None:
             self._runner._kernels = {(self._model.rows, RATIO, True, False): (k1, k2)}
             forward, found = self._runner.forward, (self._model.x, *self._model.streams)
-            for weights, caches in zip(self._weights, self._model.caches, strict=True):
+            for weights, caches in islice(
+                zip(self._weights, self._model.caches, strict=True), layers
+            ):
                 found = forward(weights, *found, **metadata, **caches)
 
         return step
@@ -185,32 +225,32 @@ class Ours:
             self.launch("k2", self._model.rows, **variant),
         )
 
-    def step(self, metadata: dict[str, torch.Tensor]) -> None:
-        """A step of all layers."""
+    def step(self, metadata: dict[str, torch.Tensor], layers: int) -> None:
+        """A step of so many layers."""
         forward, kind = self._runner.forward, self._kind
         found = (self._model.x, *self._model.streams)
-        for weights, caches in zip(self._weights, self._model.caches, strict=True):
+        for weights, caches in islice(zip(self._weights, self._model.caches, strict=True), layers):
             found = forward(weights, kind(**metadata, **caches), *found)
 
 
-def _samples(
-    sides: dict[str, Callable[[Any], None]], model: Model, turns: int, steps: int
-) -> dict[str, list[float]]:
+def _samples(sides: dict[str, Side], model: Model, turns: int) -> dict[str, list[float]]:
     """Seconds of a layer, a value a turn: each side's turn comes right after the other's."""
     samples: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(turns):
-        for name, step in sides.items():
-            given = [model.metadata() for _ in range(steps)]
+    for turn in range(turns):
+        for name, side in sides.items():
+            if turn >= side.turns:
+                continue
+            given = [model.metadata() for _ in range(side.steps)]
             start = time.perf_counter()
             for metadata in given:
-                step(metadata)
+                side.step(metadata, side.layers)
             seconds = time.perf_counter() - start
-            samples[name].append(seconds / steps / len(model.caches))
+            samples[name].append(seconds / side.steps / side.layers)
     return samples
 
 
-def _launched(store: Any, sides: dict[str, Callable[[Any], None]], model: Model) -> dict[str, int]:
-    """Launches that reach the HIP library in a step of each side; the first step of each, which is not timed."""
+def _launched(sides: dict[str, Side], model: Model) -> dict[str, int]:
+    """Launches that reach the HIP library in a layer of each side."""
     import ctypes
 
     from mono_runtime.hip.library import mapped_copies
@@ -219,12 +259,23 @@ def _launched(store: Any, sides: dict[str, Callable[[Any], None]], model: Model)
     library: Any = ctypes.CDLL(copy.path)
     library.standin_launched.restype = ctypes.c_ulonglong
     found = {}
-    for name, step in sides.items():
-        step(model.metadata())
+    for name, side in sides.items():
         before = library.standin_launched()
-        step(model.metadata())
+        side.step(model.metadata(), 1)
         found[name] = library.standin_launched() - before
     return found
+
+
+def _compiled(launcher: Any, arguments: int) -> Callable[..., None]:
+    """FlyDSL's compiled function of a launcher, called as the launcher is."""
+    import flydsl.compiler as flyc
+
+    function = flyc.compile(launcher, *[0] * arguments, 0)
+
+    def call(*values: int, stream: Any) -> None:
+        function(*values, stream.cuda_stream)
+
+    return call
 
 
 def _their_weights(runner: Any, number: int, attention: dict[str, Any], ffn: dict[str, Any]) -> Any:
