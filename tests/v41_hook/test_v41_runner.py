@@ -284,6 +284,12 @@ def test_what_moves_between_steps_is_seen() -> None:
     narrow.activations = [t[:2] for t in later.activations]
     bench.forward(narrow)
     assert [c.rows for c in bench.calls()] == [3, 3, 3, 3, 2, 2]
+    # And a wider one than they have rows for is not taken for what was looked at.
+    wide = given(5)
+    narrow.activations = wide.activations
+    with pytest.raises(ArgumentMismatch, match=r"positions is \[3\] int64 .* wanted \[5 or more\]"):
+        bench.forward(narrow)
+    assert len(bench.calls()) == 6
 
 
 def bad(name: str, tensor: torch.Tensor | None) -> Any:
