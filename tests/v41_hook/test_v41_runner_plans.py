@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from v41_runner_kit import (
     workspace,
 )
 
-from mono_runtime.errors import ArgumentMismatch, CaptureActive, LaunchMissing
+from mono_runtime.errors import ArgumentMismatch, CaptureActive, LaunchMissing, Released
 from mono_runtime.hooks.deepseek_v41.buffers import RunnerBuffers
 from mono_runtime.hooks.deepseek_v41.tensors import TorchTensors
 
@@ -208,6 +209,35 @@ def test_a_closed_runner_has_released_its_peer_memory_once() -> None:
     assert [p.closed for p in bench.peers] == [True]
     assert bench.runner.buffers.peer is None
     bench.runner.close()
+    # Peer memory is not made a second time by a rank that goes on.
+    for run in (bench.forward, bench.ffn):
+        with pytest.raises(Released, match="after it had been closed"):
+            run(given())
+    assert len(bench.peers) == 1
+    assert bench.order() == ["k1", "k2"]
+
+
+def test_peer_memory_is_made_once_also_after_a_failure() -> None:
+    class NoTable(HostTensors):
+        failures = 1
+
+        def addresses(self, values: Sequence[int]) -> torch.Tensor:
+            if self.failures:
+                self.failures -= 1
+                raise MemoryError("no room for a table")
+            return super().addresses(values)
+
+    made: list[int] = []
+
+    def make_peer(size: int) -> Peer:
+        made.append(size)
+        return Peer(size)
+
+    buffers = RunnerBuffers(NoTable(), 2, "a test")
+    with pytest.raises(MemoryError):
+        buffers.provide(3, {"sym": PEER_BYTES}, make_peer)
+    assert buffers.provide(3, {"sym": PEER_BYTES}, make_peer)["sym"] == 0x7000
+    assert made == [PEER_BYTES]
 
 
 def test_torchs_memory_and_stream_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
