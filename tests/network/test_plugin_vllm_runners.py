@@ -6,6 +6,7 @@ with tensors on the CPU; see `vllm_runners`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -155,6 +156,72 @@ def test_launches_come_from_the_store_and_reach_hip_as_flydsls_do(
     # Each of the store's launches was called once, and so was each of FlyDSL's.
     assert sorted(found["launches"].values()) == [1] * len(CALLS[family])
     assert found["flydsl_afterwards"]["calls"] == len(CALLS[family])
+
+
+_RUNNER_OF_V4 = ["runner.build_mono_k1", "runner.build_mono_k2"]
+CHANGED = {
+    "deepseek_v41": {
+        "layer.build_mono_k1",
+        "layer.build_mono_k2",
+        "layer.build_mono_ffn",
+        *_RUNNER_OF_V4,
+        "runner.build_mono_ffn",
+        "runner._ensure_writable_flydsl_cache",
+        "MonoDecodeLayer.create",
+        "MonoDecodeLayer.__call__",
+        "MonoDecodeLayer.ffn",
+    },
+    "deepseek_v4": {
+        "layer.build_mono_k1",
+        "layer.build_mono_k2",
+        *_RUNNER_OF_V4,
+        "runner._ensure_writable_flydsl_cache",
+        "MonoDecodeLayer.create",
+        "MonoDecodeLayer.__call__",
+    },
+    "kimi_k3": {
+        "kda.build",
+        "layer.build",
+        "runtime.specialized_decode_config",
+        "layers.compile_build",
+        "decode.compile_build",
+        "SpecializedDecode.__init__",
+        "SpecializedDecode.prepare_kv",
+        "SpecializedDecode.plan",
+    },
+    "minimax_m3": {
+        "ffn.build_ffn",
+        "runner.build_ffn",
+        "residency.active_workgroups_per_cu",
+        "runner.active_workgroups_per_cu",
+        "runner._writable_flydsl_cache",
+        "spec.specialized_decode_config",
+        "runtime.specialized_decode_config",
+        "specialized_decode.specialized_decode_config",
+    },
+}
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_what_is_changed_is_there_in_this_release(answer: Answer, family: str) -> None:
+    assert set(answer(family)["changed"]) == CHANGED[family]
+    assert answer(family)["left_alone"] is False
+
+
+def test_calls_of_the_layers_are_taken_apart_by_the_releases_own_parameters(answer: Answer) -> None:
+    from mono_runtime.hooks.vllm_factories import deepseek, deepseek_v4, deepseek_v41, minimax_m3
+
+    def ours(function: Callable[..., Any]) -> list[str]:
+        return list(inspect.signature(function).parameters)
+
+    v41, v4 = answer("deepseek_v41")["changed"], answer("deepseek_v4")["changed"]
+    assert v41["MonoDecodeLayer.__call__"] == ["self", *ours(deepseek_v41._whole)]
+    assert v41["MonoDecodeLayer.ffn"] == ["self", *ours(deepseek_v41._ffn_call)]
+    assert v41["MonoDecodeLayer.create"] == ours(deepseek._config)
+    assert v4["MonoDecodeLayer.__call__"] == ["self", *ours(deepseek_v4._whole)]
+    assert v4["MonoDecodeLayer.create"] == ["cls", *ours(deepseek._config)]
+    question = answer("minimax_m3")["changed"]["residency.active_workgroups_per_cu"]
+    assert question == ours(minimax_m3._question)
 
 
 @pytest.mark.parametrize("family", CALLS)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.abc
+import importlib.machinery
+import inspect
 import json
 import os
 import sys
@@ -39,7 +42,7 @@ def main(task_file: str, answer_file: str) -> None:
         sys.modules[name] = module
     sys.modules["vllm"].__version__ = "0.33.0"
     importlib.import_module("aiter.ops.flydsl")
-    _stub("vllm.config", CompilationMode=None, VllmConfig=None)
+    _stub("vllm.config", CompilationMode=None, CUDAGraphMode=None, VllmConfig=None)
     _stub("regex", **vars(importlib.import_module("re")))
     _stub("aiter.ops.flydsl.quick_allreduce_int4_ipc", UncachedIpcHeap=object)
     from mono_runtime.hip.driver import open_hip
@@ -55,7 +58,9 @@ def main(task_file: str, answer_file: str) -> None:
     _count_flydsl()
     serving = plugin.serving()
     assert serving is not None
-    answer = FAMILIES[task["family"]]()
+    changed = _changed(task["family"])
+    answer = {**FAMILIES[task["family"]](), "changed": changed}
+    answer["left_alone"] = serving.leaves_alone(task["family"])
     loader = serving.loader()
     answer["launches"] = {str(k): launch.calls for k, launch in loader.launches.items()}
     Path(answer_file).write_text(json.dumps(answer))
@@ -90,6 +95,44 @@ def _count_flydsl() -> None:
 
     jit_function.JitFunction.__init__ = init
     jit_function.JitFunction._compile_or_execute = serve
+
+
+class _Rest(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Modules of the engine that are not here: each has a class for every name it is asked for."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name.partition(".")[0] != "vllm":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        def get(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return type(name, (), {"__class_getitem__": classmethod(lambda cls, item: cls)})
+
+        vars(module)["__getattr__"] = get
+
+
+def _changed(family: str) -> dict[str, list[str]]:
+    """The functions of the family's modules that have been changed, with their own parameters."""
+    from mono_runtime.hooks.vllm_factories.families import MODULES
+
+    sys.meta_path.append(_Rest())
+    _stub("vllm.logger", init_logger=lambda name: SimpleNamespace())
+    found: dict[str, list[str]] = {}
+    for name in MODULES[family]:
+        # The models themselves only import a name from the others.
+        if name.rpartition(".")[2] in ("linear", "model"):
+            continue
+        module = importlib.import_module(name)
+        for owner in (module, *(v for v in vars(module).values() if isinstance(v, type))):
+            for attribute, value in list(vars(owner).items()):
+                function = getattr(value, "__func__", value)
+                if isinstance(function, types.FunctionType) and hasattr(function, "_mono_runtime"):
+                    shown = f"{owner.__name__.rpartition('.')[2]}.{attribute}"
+                    found[shown] = list(inspect.signature(function).parameters)
+    return found
 
 
 def _records() -> list[list[Any]]:
@@ -235,9 +278,6 @@ def deepseek_v4() -> dict[str, Any]:
 
 def kimi_k3() -> dict[str, Any]:
     decode = "vllm.models.kimi_k3.amd.specialized_decode"
-    _stub("vllm.logger", init_logger=lambda name: None)
-    _stub("vllm.distributed", get_tp_group=lambda: None)
-    _stub("vllm.model_executor.layers.mamba.mamba_utils", is_conv_state_dim_first=lambda: True)
     layers = importlib.import_module(f"{decode}.runtime.layers")
     k2 = importlib.import_module(f"{decode}.mono.layer")
     kda = importlib.import_module(f"{decode}.mono.attention.kda")
