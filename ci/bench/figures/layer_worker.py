@@ -109,9 +109,9 @@ class Side:
     def of(step: Step, model: Model, task: dict[str, Any]) -> Side:
         """After a first layer, which compiles or binds, a second one tells how long layers take."""
         step(model.metadata(), 1)
-        start = time.perf_counter()
+        start = time.process_time()
         step(model.metadata(), 1)
-        if time.perf_counter() - start > SLOW:
+        if time.process_time() - start > SLOW:
             return Side(step, 1, 1, min(SLOW_TURNS, task["turns"]))
         # Every layer's first step binds or looks at its tensors.
         step(model.metadata(), task["layers"])
@@ -241,10 +241,10 @@ def _samples(sides: dict[str, Side], model: Model, turns: int) -> dict[str, list
             if turn >= side.turns:
                 continue
             given = [model.metadata() for _ in range(side.steps)]
-            start = time.perf_counter()
+            start = time.process_time()
             for metadata in given:
                 side.step(metadata, side.layers)
-            seconds = time.perf_counter() - start
+            seconds = time.process_time() - start
             samples[name].append(seconds / side.steps / side.layers)
     return samples
 
