@@ -239,4 +239,4 @@ def test_a_layer_with_its_key_list_as_a_launch_matches_the_reference_under_an_is
     found = run_with_key_list(Layer(Target(LAYER, "gfx950")), devices)
     assert failing(found) == []
     assert OUTPUTS | {"normed input", "key table", "key counts"} <= set(found)
-    assert devices.launched() == {"k1": 2, "k2": 2, "list_keys": 2}
+    assert devices.launched() == {"k1": 2, "k2": 2, "keylist": 2}

@@ -338,13 +338,10 @@ class Devices:
 
     def launched(self) -> dict[str, int]:
         """Kernels that ended since the last call, on all ranks: how many of each launch."""
-        symbols = Counter(r.symbol for r in self.driver.take_records())
-        return {_launch_of(symbol): n for symbol, n in sorted(symbols.items())}
+        return dict(Counter(_launch_of(r.symbol) for r in self.driver.take_records()))
 
 
 def _launch_of(symbol: str) -> str:
-    """The launch of a kernel, by the beginning of its symbol in vLLM 0.33.0 and in this project."""
-    beginnings = {"dsv41_mono_k1": "k1", "dsv41_mono_k2": "k2", "dsv41_mono_ffn": "ffn"}
-    return next(
-        (n for b, n in beginnings.items() if symbol.startswith(b)), symbol.rstrip("_0123456789")
-    )
+    """The launch of a kernel, by the part of its symbol that all builds of the launch have."""
+    parts = {"mono_k1": "k1", "mono_k2": "k2", "mono_ffn": "ffn", "key_list": "keylist"}
+    return next((name for part, name in parts.items() if part in symbol), symbol)
