@@ -128,6 +128,20 @@ def test_a_step_that_takes_the_engines_path_anyway_gives_the_engines_reason(
     assert caplog.records == []
 
 
+def test_prefills_leave_nothing_behind(
+    server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = server()
+    made.decode.own_reason = "8192 rows"
+    caplog.clear()
+    for count in range(49, 8192, 97):
+        assert made.step(count) is None
+        assert made.ffn(count) is None
+    prepared = made.serving.ready("deepseek_v41")
+    assert prepared is not None
+    assert (prepared._lacking, caplog.records) == ({}, [])
+
+
 def test_stock_declines_the_widths_that_the_store_lacks(
     hip: StandIn, server: Callable[..., Server]
 ) -> None:

@@ -58,6 +58,13 @@ class FamilyHook(ABC):
         """
 
     @property
+    def most_rows(self) -> int:
+        """Rows of the widest step that a launch can serve."""
+        fields = (f for spec in self.keys.launches for f in spec.fields)
+        limits = (f.maximum for f in fields if f.name == self.keys.rows_field)
+        return max(int(limit) for limit in limits if limit is not None)
+
+    @property
     def ready(self) -> Prepared | None:
         """The family's launches, once they are loaded."""
         return self.serving.ready(self.family)
@@ -136,8 +143,8 @@ def is_prebuilt(launcher: object) -> bool:
 def check_key_classes(planned: Planned) -> None:
     """Prove that the engine's key classes have the fields that the planned launches were described with.
 
-    A field that this release does not know would otherwise be met at the first step, on the device's
-    busiest moment, and not when the model is loaded.
+    A field that this release does not know would otherwise be met at a first step and not when the model
+    is built.
 
     Raises:
         LaunchMissing: a class has a field more or less, or of another type; the error names it.
