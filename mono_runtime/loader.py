@@ -136,6 +136,7 @@ class Loader:
         timeout: float = 60.0,
         workers: int | None = None,
         progress: Progress | None = None,
+        log: bool = True,
     ) -> Summary:
         """Load a deployment's launches in parallel, before the server is ready.
 
@@ -150,6 +151,7 @@ class Loader:
             timeout: seconds to wait for the other ranks.
             workers: threads; by default one for each core this process may use, 8 at most.
             progress: called with (done, total, key) after each launch, by this thread.
+            log: whether to log the summary; not for a caller that tells it in its own words.
 
         Raises:
             RanksDisagree, RankLost: with ``group``; RanksDisagree is raised on every rank.
@@ -159,7 +161,7 @@ class Loader:
             Exception: what ``progress`` raises; with ``group`` the other ranks get RanksDisagree.
         """
         if group is None:
-            summary = self._preload(keys, workers, progress)
+            summary = self._preload(keys, workers, progress, log)
             summary.raise_if_failed(self._refuses)
             return summary
         from mono_runtime.ranks.agreement import agree_or_fail
@@ -170,7 +172,7 @@ class Loader:
         summaries: list[Summary] = []
 
         def loaded() -> Statement:
-            summaries.append(self._preload(keys, workers, progress))
+            summaries.append(self._preload(keys, workers, progress, log))
             return self._statement()
 
         agree_or_fail(ranks, loaded, timeout=timeout)
@@ -221,19 +223,24 @@ class Loader:
         self._modules.close()
 
     def _preload(
-        self, keys: Iterable[LaunchKey], workers: int | None, progress: Progress | None
+        self,
+        keys: Iterable[LaunchKey],
+        workers: int | None,
+        progress: Progress | None,
+        log: bool,
     ) -> Summary:
         self._require_open()
         if is_capturing(self._context.driver, self.device.ordinal):
             raise capture_error("a preload", self.device.ordinal)
         summary = preload(keys, self._load_counted, workers=workers, progress=progress)
-        logger().log(
-            logging.WARNING if summary.failed else logging.INFO,
-            "%s on %s, store %s",
-            summary,
-            describe(self.device),
-            self._context.layers.digest,
-        )
+        if log:
+            logger().log(
+                logging.WARNING if summary.failed else logging.INFO,
+                "%s on %s, store %s",
+                summary,
+                describe(self.device),
+                self._context.layers.digest,
+            )
         return summary
 
     def _load_counted(self, key: LaunchKey) -> Loaded:

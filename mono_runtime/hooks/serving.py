@@ -232,7 +232,7 @@ class Serving:
                 return found
         # A rank alone has nobody to agree with, and its own error is the clearer one.
         group = ranks if ranks.size > 1 else None
-        preloaded = loader.preload(planned.keys, group=group, timeout=AGREEMENT_SECONDS)
+        preloaded = loader.preload(planned.keys, group=group, timeout=AGREEMENT_SECONDS, log=False)
         widths = planned.widths
         lacking = {f.key.values[family.rows_field] for f in preloaded.failed}
         served = tuple(w for w in widths if w not in lacking)

@@ -41,6 +41,8 @@ def test_all_launches_of_the_deployment_are_loaded_once_and_told_once(
     assert serving.prepare(config(V41), family=V41) is prepared
     assert serving.prepare(config(V41)) is prepared
     assert hip.calls("hipModuleLoadData") == 2
+    # Nothing else is said.
+    assert len(caplog.records) == 1
     (line,) = messages(caplog)
     beginning, _, end = line.partition(" MB) in ")
     assert beginning.startswith(
