@@ -126,8 +126,13 @@ class Model:
         names = {*ATTENTION, *SEAM, "attn_w"}
         self.attention = [{n: _bytes(16) for n in names} for _ in range(layers)]
         self.ffn = [{n: _bytes(16) for n in FFN} for _ in range(layers)]
+        selected = torch.zeros(64, 512, dtype=torch.int32)
         self.caches = [
-            {"swa_cache": _bytes(2, 64, 584), "comp_cache": _bytes(2, 64, 584)}
+            {
+                "topk_indices": selected,
+                "swa_cache": _bytes(2, 64, 584),
+                "comp_cache": _bytes(2, 64, 584),
+            }
             for _ in range(layers)
         ]
         self._buffers = {
@@ -136,7 +141,6 @@ class Model:
             "swa_indices": torch.zeros(64, 1, 128, dtype=torch.int32),
             "swa_lens": torch.zeros(64, dtype=torch.int32),
             "token_to_req": torch.zeros(64, dtype=torch.int32),
-            "topk_indices": torch.zeros(64, 512, dtype=torch.int32),
             "comp_block_table": torch.zeros(64, 128, dtype=torch.int32),
         }
         self.x = torch.zeros(rows, 5120, dtype=torch.bfloat16)
