@@ -109,8 +109,11 @@ def _largest(outputs: Iterable[Mapping[str, Any]], form: str, whole: bool) -> st
 def _name(key: Mapping[str, Any]) -> str:
     build = key["build"]
     rows = build["tokens"]
-    words = [key["launch"], key["arch"], f"TP {build['tp']}", f"{rows} row{'s' * (rows != 1)}"]
-    if key["launch"] != "ffn":
+    words = [key["launch"], key["arch"]]
+    # A key list serves every TP size and every ratio.
+    words += [f"TP {build['tp']}"] if "tp" in build else []
+    words.append(f"{rows} row{'s' * (rows != 1)}")
+    if "ratio" in build and key["launch"] != "ffn":
         words.append(f"ratio {build['ratio']}")
         words += [name for name in ("fold", "index") if build[name]]
     return " ".join(words)
@@ -132,10 +135,11 @@ def _execute_all(
 
 
 def _order(key: Mapping[str, Any]) -> tuple[Any, ...]:
-    """K1 first, then FFN, then K2: the cheap ones first."""
+    """Key lists first, then K1, FFN and K2: the cheap ones first."""
     build = key["build"]
-    launch = ("k1", "ffn", "k2").index(key["launch"])
-    return launch, build["tokens"], key["arch"], -build["tp"], build["ratio"], build["index"]
+    launch = ("keylist", "k1", "ffn", "k2").index(key["launch"])
+    variant = [build.get(name, 0) for name in ("ratio", "index")]
+    return launch, build["tokens"], key["arch"], -build.get("tp", 0), *variant
 
 
 def _executed(store: Path, digest: str, seed: int, schedules: int) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def command(
     output.data({**value, "figures": figures and figures.to_json()} if counts else value)
     _show_key(output, reader, entry, artefact)
     for item in artefact.plan.workspace:
-        output.text(f"workspace {item.argument}  {item.size} B")
+        output.text(f"workspace {item.argument} {item.size} B")
     for dispatch in artefact.plan.dispatches:
         _show_dispatch(output, artefact, dispatch)
     if figures is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from mono_build import elf
 from mono_build.compile.lowered import HostFunction, HostLaunch, HostOperation, LoweredLaunch
 from mono_build.errors import ExtractionError, ObjectMismatch
+from mono_runtime.errors import InvalidValue
 from mono_runtime.expressions import Arg, Const, Expression, Op
 from mono_runtime.launch_plan import Argument, Dispatch, KernelArgument, LaunchPlan, Workspace
 from mono_runtime.targets import Target
@@ -60,7 +61,10 @@ def launch_plan(
     )
     needed = _workspace(workspace or {}, arguments)
     plan = LaunchPlan(arguments, stream, persistent, dispatches, needed)
-    plan.check()
+    try:
+        plan.check()
+    except InvalidValue as error:
+        raise ExtractionError(error.what) from error
     return plan
 
 

@@ -151,7 +151,8 @@ def _ir_digest(
     """The second level of the key: what decides an artefact once its launch has been traced.
 
     The IR has no parameter names, does not say whether workgroups wait for each other or how much
-    memory they use, and all that is part of the plan. Tools that act while tracing only (torch, Python) have done so.
+    memory they use, and all that is part of the plan. Tools that act while tracing only (torch, Python)
+    have done so.
     """
     context = loaded.context
     return digest_json(

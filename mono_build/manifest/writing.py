@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import yaml
 
@@ -11,8 +11,6 @@ from mono_build.families.registry import family as find_family
 from mono_runtime.families.base import Deployment, FamilyKeys
 from mono_runtime.families.fields import Setting
 from mono_runtime.launch_key import LaunchKey, Scalar
-
-Build = Mapping[str, object]
 
 
 def manifest_text(family: FamilyKeys, deployment: Deployment, keys: Collection[LaunchKey]) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from mono_runtime.families.base import Deployment, FamilyKeys
 from mono_runtime.families.fields import Field, Setting, problem_with
-from mono_runtime.families.registry import BUILT_IN
 from mono_runtime.hooks.engine_config import EngineConfig
+from mono_runtime.hooks.planning import deepseek_v4, deepseek_v41, kimi_k3, minimax_m3
 from mono_runtime.hooks.planning.wanted import Wanted
 from mono_runtime.launch_key import LaunchKey
 
@@ -52,12 +51,23 @@ class NotServed:
 
 
 class _Planner(Protocol):
-    ARCHITECTURES: tuple[str, ...]
-    MODEL_TYPES: tuple[str, ...]
+    @property
+    def ARCHITECTURES(self) -> tuple[str, ...]: ...
+
+    @property
+    def MODEL_TYPES(self) -> tuple[str, ...]: ...
 
     def switched_off(self, config: EngineConfig) -> str | None: ...
 
     def wanted(self, config: EngineConfig, arch: str) -> Wanted: ...
+
+
+_PLANNERS: dict[str, _Planner] = {
+    "deepseek_v41": deepseek_v41,
+    "deepseek_v4": deepseek_v4,
+    "kimi_k3": kimi_k3,
+    "minimax_m3": minimax_m3,
+}
 
 
 def plan_deployment(config: EngineConfig, arch: str) -> Planned | NotServed:
@@ -70,7 +80,7 @@ def plan_deployment(config: EngineConfig, arch: str) -> Planned | NotServed:
     if name is None:
         model = ", ".join((config.model_type, *config.architectures))
         return NotServed((f"no family has launches for this model ({model})",))
-    planner = _planner(name)
+    planner = _PLANNERS[name]
     off = planner.switched_off(config)
     if off:
         return NotServed((off,), name)
@@ -90,19 +100,13 @@ def plan_deployment(config: EngineConfig, arch: str) -> Planned | NotServed:
 
 def family_of(config: EngineConfig) -> str | None:
     """The family of the model that a server runs, or None when there is none."""
-    planners = {n: _planner(n) for n in BUILT_IN}
-    for name, planner in planners.items():
+    for name, planner in _PLANNERS.items():
         if config.model_type in planner.MODEL_TYPES:
             return name
-    for name, planner in planners.items():
+    for name, planner in _PLANNERS.items():
         if set(config.architectures) & set(planner.ARCHITECTURES):
             return name
     return None
-
-
-def _planner(name: str) -> _Planner:
-    planner: _Planner = importlib.import_module(f"mono_runtime.hooks.planning.{name}")
-    return planner
 
 
 def _illegal(found: Wanted) -> Iterator[str]:

@@ -48,6 +48,7 @@ NAMES = (
     "layer_types",
     "compress_rates",
     "mlp_layer_types",
+    "vision_n_layers",
     # Kimi-K3
     "num_experts",
     "rms_norm_eps",

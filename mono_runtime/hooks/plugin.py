@@ -6,18 +6,16 @@ no device: it leaves word which modules are to be changed once the engine has im
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mono_runtime.log import NAME, logger
-
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from mono_runtime.hooks.serving import Serving
-    from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
+    from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook
 
 # As in mono_runtime.layers, which a process without a store need not import.
 _STORE = "MONO_STORE"
@@ -47,8 +45,9 @@ def register() -> None:
         # Now, and not in the middle of the engine's imports.
         wanted_runner()
         policy_from(os.environ)
-        _serving = Serving()
-        install(_serving)
+        made = Serving()
+        install(made)
+        _serving = made
 
 
 def serving() -> Serving | None:
@@ -66,30 +65,41 @@ def install(serving: Serving) -> None:
 
 
 def changes(serving: Serving) -> dict[str, Callable[[ModuleType], None]]:
-    """The engine's modules, each with what changes it; that never raises."""
-    from mono_runtime.hooks.vllm_factories.families import family_hooks
+    """The engine's modules, each with what changes it when it has been imported; that never raises."""
+    from mono_runtime.hooks.vllm_factories.families import MODULES
 
     found: dict[str, Callable[[ModuleType], None]] = {}
-    for hook in family_hooks(serving):
-        for name, patch in hook.modules().items():
-            chosen = _v41_layers(serving, patch) if name == _V41_DECODE else patch
-            found[name] = _guarded(serving, hook, chosen)
+    for family, names in MODULES.items():
+        found |= dict.fromkeys(names, _Family(family, serving).change)
     return found
 
 
-def _guarded(serving: Serving, hook: FamilyHook, patch: Patch) -> Callable[[ModuleType], None]:
-    """``patch``, unless the engine is one that the family's hook does not know: then it stays as it is."""
+class _Family:
+    """The changes for one family in one process.
 
-    def change(module: ModuleType) -> None:
+    An engine that the family's hook does not know stays as it is, and so does one of whose modules a
+    change has failed: what was changed before then passes everything on.
+    """
+
+    def __init__(self, family: str, serving: Serving) -> None:
+        self._family = family
+        self._serving = serving
+        self._hook: FamilyHook | None = None
+
+    def change(self, module: ModuleType) -> None:
+        """Change one of the engine's modules."""
         from mono_runtime.errors import MonoError
         from mono_runtime.hooks.versions import engine_version, version_refusal
+        from mono_runtime.log import logger
 
-        if serving.leaves_alone(hook.family):
+        if self._serving.leaves_alone(self._family):
             return
-        why = version_refusal(hook.family, engine_version())
+        # In case the engine had not set up its logger when the plug-in was loaded.
+        _log_as_the_engine()
+        why = version_refusal(self._family, engine_version())
         if why is None:
             try:
-                patch(module)
+                self._change(module)
             except MonoError as error:
                 why = str(error)
             except Exception as error:
@@ -97,29 +107,33 @@ def _guarded(serving: Serving, hook: FamilyHook, patch: Patch) -> Callable[[Modu
                 logger().exception("%s could not be changed", module.__name__)
                 why = f"{module.__name__}: {type(error).__name__}: {error}"
         if why is not None:
-            serving.turn_off(hook.family, why)
+            self._serving.turn_off(self._family, why)
 
-    return change
+    def _change(self, module: ModuleType) -> None:
+        from mono_runtime.hooks.vllm_factories.families import family_hook
 
+        if module.__name__ == _V41_DECODE and self._own_layers():
+            from mono_runtime.hooks.deepseek_v41.install import install as install_own
 
-def _v41_layers(serving: Serving, patch: Patch) -> Patch:
-    """For DeepSeek-V4.1: this project's own layers where vLLM's could not run, else vLLM's, changed."""
+            install_own(module, self._serving)
+            return
+        if self._hook is None:
+            self._hook = family_hook(self._family, self._serving)
+        self._hook.modules()[module.__name__](module)
 
-    def choose(module: ModuleType) -> None:
+    def _own_layers(self) -> bool:
+        """Whether this project's own layers run DeepSeek-V4.1: where vLLM's could not, or if so asked."""
         from mono_runtime.hooks.runner_choice import OWN, v41_runner
 
-        if v41_runner() != OWN:
-            patch(module)
-            return
-        from mono_runtime.hooks.deepseek_v41.install import install as install_own
-
-        install_own(module, serving)
-
-    return choose
+        return v41_runner(self._serving.environ) == OWN
 
 
 def _log_as_the_engine() -> None:
     """Show our messages where vLLM's go: it sets up its own logger alone, so they would be lost."""
+    import logging
+
+    from mono_runtime.log import NAME
+
     ours, theirs = logging.getLogger(NAME), logging.getLogger("vllm")
     if ours.hasHandlers() or not theirs.handlers:
         return

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mono_runtime.errors import LaunchMissing, MonoError
-from mono_runtime.group import Group
-from mono_runtime.hooks.deployments import Planned
-from mono_runtime.hooks.summary import StartupSummary
-from mono_runtime.launch_key import LaunchKey, Scalar
-from mono_runtime.loader import Loader
 from mono_runtime.log import Once, logger
 from mono_runtime.policy import Policy
 
 if TYPE_CHECKING:
+    from mono_runtime.group import Group
+    from mono_runtime.hooks.deployments import Planned
+    from mono_runtime.hooks.summary import StartupSummary
+    from mono_runtime.launch_key import LaunchKey, Scalar
+    from mono_runtime.loader import Loader
     from mono_runtime.store import Store
 
 # Ranks load different numbers of bytes from different disks, and import at different speeds.
 AGREEMENT_SECONDS = 300.0
-Compile = Callable[[], Any]
+Compiler = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +100,17 @@ class Prepared:
             self._lacking[step] = f"{' and '.join(names)} {verb} not loaded" if names else None
         return self._lacking[step]
 
-    def resolve(self, name: str, build: object, compile: Compile) -> Any:
+    def resolve(self, name: str, build: object, compiler: Compiler) -> Any:
         """What serves ``build``, an instance of the engine's own key dataclass.
 
-        Under ``jit`` that is what ``compile`` returns, if the launch cannot be had. Under the other
+        Under ``jit`` that is what ``compiler`` returns, if the launch cannot be had. Under the other
         policies the error is raised: a step that ends here was not declined in time.
 
         Raises:
             LaunchMissing: no store has it, or this release does not know one of its fields.
             MonoError: as `mono_runtime.loader.Loader.load`.
         """
-        return resolve(self.loader, self.policy, self.planned.family.name, name, build, compile)
+        return resolve(self.loader, self.policy, self.planned.family.name, name, build, compiler)
 
     def decline(self, fact: str) -> str:
         """Count a step that takes the engine's own path for want of a launch; each ``fact`` is logged once.
@@ -128,16 +128,40 @@ class Prepared:
         )
         return fact
 
-    def agree(self) -> None:
-        """Prove again that all ranks have the same launches, after some were loaded that nobody planned.
+    def agree(self, lacking: Iterable[str] = ()) -> None:
+        """Prove again that all ranks have the same launches, after some were asked for that nobody planned.
 
-        Collective. Errors: as `mono_runtime.loader.Loader.agree`.
+        Collective.
+
+        Args:
+            lacking: what of these this rank does not have, in words that are the same on every rank.
+
+        Raises:
+            RanksDisagree, RankLost: as `mono_runtime.loader.Loader.agree`; also when ranks lack different
+                launches.
         """
+        from mono_runtime.ranks.outcomes import Outcome, differing, disagreement, exchange_outcomes
+
         self.loader.agree(self.group, timeout=AGREEMENT_SECONDS)
+        # What the policy excuses is no failure of a rank, but all have to lack it alike.
+        mine = "; ".join(sorted(lacking)) or "nothing"
+        outcomes = exchange_outcomes(
+            self.group, "lacking launches", Outcome(mine), timeout=AGREEMENT_SECONDS
+        )
+        reason = differing(
+            "the ranks lack different launches",
+            {rank: str(outcome.body) for rank, outcome in enumerate(outcomes)},
+        )
+        if reason:
+            raise disagreement(
+                "the ranks cannot all serve the same launches, so none of them does:",
+                [reason],
+                fix="give all ranks the same model and the same store",
+            )
 
 
 def resolve(
-    loader: Loader, policy: Policy, family: str, name: str, build: object, compile: Compile
+    loader: Loader, policy: Policy, family: str, name: str, build: object, compiler: Compiler
 ) -> Any:
     """See `Prepared.resolve`."""
     from mono_runtime.families.registry import family_keys
@@ -149,9 +173,9 @@ def resolve(
         if policy is not Policy.JIT:
             raise
         logger().warning("%s is compiled in this process (policy jit): %s", name, _first(error))
-        return compile()
+        return compiler()
     if policy is Policy.JIT:
-        return loader.resolve(key, compile=lambda _: compile())
+        return loader.resolve(key, compile=lambda _: compiler())
     return loader.load(key)
 
 

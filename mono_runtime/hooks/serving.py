@@ -33,19 +33,22 @@ class Serving:
 
     Args:
         driver: what drives the device; by default HIP, opened when a model is loaded.
-        environ: where ``MONO_STORE`` and the other variables are.
+
+    Attributes:
+        environ: where ``MONO_STORE`` and the other variables are; by default the process's environment.
     """
 
     def __init__(
         self, *, driver: Driver | None = None, environ: Mapping[str, str] | None = None
     ) -> None:
         self._driver = driver
-        self._environ = os.environ if environ is None else environ
+        self.environ = os.environ if environ is None else environ
         self._lock = threading.RLock()
         self._store: Store | None = None
         self._states: dict[str, Prepared | Declined] = {}
         # By family, launch and the engine's own key: an eager step of some engines asks for every call.
         self._served: dict[tuple[str, str, object], Any] = {}
+        self._described = False
 
     def prepare(
         self,
@@ -94,11 +97,14 @@ class Serving:
         return _prepared(self._states.get(family))
 
     def turn_off(self, family: str, reason: str) -> None:
-        """Leave the engine as it is for ``family``, and log why, once."""
+        """Leave the engine as it is for ``family`` from now on, and log why, once.
+
+        For what follows from the engine's code alone, which is the same on every rank.
+        """
         from mono_runtime.hooks.prepared import Declined
 
         with self._lock:
-            if family in self._states:
+            if isinstance(self._states.get(family), Declined):
                 return
             self._states[family] = Declined((reason,), by_policy=False)
         logger().warning("prebuilt launches of %s are not used: %s", family, reason)
@@ -118,7 +124,9 @@ class Serving:
         state = self._states.get(family)
         return isinstance(state, Declined) and not state.by_policy
 
-    def resolve(self, family: str, launch: str, build: Hashable, compile: Callable[[], Any]) -> Any:
+    def resolve(
+        self, family: str, launch: str, build: Hashable, compiler: Callable[[], Any]
+    ) -> Any:
         """What one of the engine's factories returns for its own key ``build``; the same for an equal one.
 
         Without `prepare` the launch comes from the stores under the policy, loaded now.
@@ -129,10 +137,10 @@ class Serving:
         asked = (family, launch, build)
         served = self._served.get(asked)
         if served is None:
-            served = self._served[asked] = self._resolve(family, launch, build, compile)
+            served = self._served[asked] = self._resolve(family, launch, build, compiler)
         return served
 
-    def _resolve(self, family: str, launch: str, build: object, compile: Callable[[], Any]) -> Any:
+    def _resolve(self, family: str, launch: str, build: object, compiler: Callable[[], Any]) -> Any:
         from mono_runtime.hooks.prepared import Declined, resolve
 
         state = self._states.get(family)
@@ -143,8 +151,8 @@ class Serving:
                 fix="report this: the step that asked should have run the engine's own path",
             )
         if state is not None:
-            return state.resolve(launch, build, compile)
-        return resolve(self.loader(), self._opened().policy, family, launch, build, compile)
+            return state.resolve(launch, build, compiler)
+        return resolve(self.loader(), self._opened().policy, family, launch, build, compiler)
 
     def loader(self, device: int | None = None) -> Loader:
         """The stores on a device; errors as for `mono_runtime.open` and `mono_runtime.Store.on`."""
@@ -164,7 +172,7 @@ class Serving:
             if self._store is None:
                 from mono_runtime.store import open_store
 
-                self._store = open_store(driver=self._driver, environ=self._environ)
+                self._store = open_store(driver=self._driver, environ=self.environ)
             return self._store
 
     def _prepare(
@@ -177,32 +185,31 @@ class Serving:
     ) -> Prepared | Declined:
         from mono_runtime.hooks.deployments import NotServed, plan_deployment
         from mono_runtime.hooks.engine_config import read_engine_config
-        from mono_runtime.hooks.prepared import Declined
         from mono_runtime.ranks.conversion import as_group
 
         start = time.perf_counter()
-        policy, ranks = policy_from(self._environ), as_group(group)
+        policy, ranks = policy_from(self.environ), as_group(group)
         config = read_engine_config(vllm_config)
+        self._write_config(vllm_config, ranks)
         try:
             loader = self.loader(device)
         except MonoError as error:
             return self._refused(family, policy, _told(ranks, error))
         planned = plan_deployment(config, loader.device.architecture.name)
         if isinstance(planned, NotServed):
-            return self._not_served(family, planned.reasons)
+            return self._not_served(family or planned.family, planned.reasons)
         name = planned.family.name
         known = self._states.get(name)
         if known is not None:
             return known
         if family not in (None, name):
             return self._not_served(family, (f"the config describes {name}",))
-        self._write_config(vllm_config, ranks)
+        for note in planned.notes:
+            logger().info("%s: %s", name, note)
         try:
             state: Prepared | Declined = self._load(planned, loader, ranks, start, check)
         except MonoError as error:
             return self._refused(name, policy, error)
-        if isinstance(state, Declined):
-            logger().warning("%s: %s", name, "; ".join(state.reasons))
         self._states[name] = state
         return state
 
@@ -212,14 +219,21 @@ class Serving:
         from mono_runtime.hooks.prepared import AGREEMENT_SECONDS, Declined, Prepared
         from mono_runtime.hooks.summary import StartupSummary
 
-        if check is not None:
+        store, family, deployment = self._opened(), planned.family, planned.deployment
+        # Under jit the engine's own factories make what has no launch key here.
+        if check is not None and store.policy is not Policy.JIT:
             try:
                 check(planned)
             except MonoError as error:
                 raise _told(ranks, error) from None
-        store, family, deployment = self._opened(), planned.family, planned.deployment
-        preloaded = loader.preload(planned.keys, group=ranks, timeout=AGREEMENT_SECONDS)
-        widths = family.widths(deployment)
+            found = self._states.get(family.name)
+            if isinstance(found, Declined):
+                # The check has imported modules of the engine that cannot be changed.
+                return found
+        # A rank alone has nobody to agree with, and its own error is the clearer one.
+        group = ranks if ranks.size > 1 else None
+        preloaded = loader.preload(planned.keys, group=group, timeout=AGREEMENT_SECONDS)
+        widths = planned.widths
         lacking = {f.key.values[family.rows_field] for f in preloaded.failed}
         served = tuple(w for w in widths if w not in lacking)
         summary = StartupSummary.of(
@@ -236,7 +250,8 @@ class Serving:
         )
         _log_summary(summary, ranks.rank)
         if not served and store.policy is Policy.STOCK:
-            return Declined(("no step width has all its launches (policy stock)",), by_policy=True)
+            self.decline(family.name, "no step width has all its launches (policy stock)")
+            return self._states[family.name]
         return Prepared(planned, store, loader, summary, frozenset(served), ranks)
 
     def _refused(self, family: str | None, policy: Policy, error: MonoError) -> Declined:
@@ -273,9 +288,10 @@ class Serving:
 
     def _write_config(self, vllm_config: object, ranks: Group) -> None:
         """Leave the deployment's description where ``MONO_CONFIG_FILE`` says, for ``mono-build coverage``."""
-        path = self._environ.get(CONFIG_VARIABLE)
-        if not path or ranks.rank:
+        path = self.environ.get(CONFIG_VARIABLE)
+        if not path or ranks.rank or self._described:
             return
+        self._described = True
         import json
         from pathlib import Path
 

@@ -103,10 +103,10 @@ class StartupSummary:
     def _compiled(self) -> str:
         short = self.needed - self.loaded
         if not short:
-            return f"nothing is compiled here, without the store {self.needed} launches would be"
+            return f"nothing is compiled; without the store {_launches(self.needed)} would be"
         if self.policy == "jit":
-            return f"{short} launches are compiled in this process when they are first used"
-        return f"{short} launches would have to be compiled, and are not"
+            return f"{_launches(short)} will be compiled in this process, when first used"
+        return f"{_launches(short)} would have to be compiled, and will not be"
 
     def to_json(self) -> Json:
         return {
@@ -137,6 +137,10 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs) or "no"
+
+
+def _launches(count: int) -> str:
+    return f"{count} launch{'' if count == 1 else 'es'}"
 
 
 def _why(error: Exception) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 from standin_compiler import elf as make_elf
 
@@ -16,7 +18,7 @@ from mono_build.compile.lowered import (
 )
 from mono_build.errors import ExtractionError, ObjectMismatch
 from mono_runtime.expressions import Arg, Const, Op, evaluate
-from mono_runtime.launch_plan import Argument, KernelArgument, LaunchPlan
+from mono_runtime.launch_plan import Argument, KernelArgument, LaunchPlan, Workspace
 from mono_runtime.targets import TARGETS
 
 # Host arguments: 0 a (i64), 1 n (i32), 2 the stream; values made by operations follow.
@@ -48,12 +50,14 @@ def plan_of(
     types: tuple[str, ...] = TYPES,
     arguments: tuple[int, ...] = (8, 4),
     most: int = 256,
+    workspace: Mapping[str, int] | None = None,
 ) -> LaunchPlan:
     data = make_elf("k", arguments=arguments, max_workgroup=most)
     lowered = LoweredLaunch(
         signature, HostFunction(types, (*CONSTANTS, *body)), (("kernels", data),)
     )
-    return launch_plan(lowered, {"kernels": elf.parse(data)}, persistent=False)
+    objects = {"kernels": elf.parse(data)}
+    return launch_plan(lowered, objects, persistent=False, workspace=workspace)
 
 
 def test_a_static_launch_becomes_a_plan() -> None:
@@ -68,6 +72,35 @@ def test_a_static_launch_becomes_a_plan() -> None:
         KernelArgument("a", "i64", 0, Arg("a")),
         KernelArgument("n", "i32", 8, Arg("n")),
     )
+
+
+def test_workspace_is_listed_in_the_order_of_the_arguments() -> None:
+    signature, types = Signature(("a", "b", "stream"), "stream"), ("i64", "!llvm.ptr", "!llvm.ptr")
+    plan = plan_of(
+        launch(),
+        signature=signature,
+        types=types,
+        arguments=(8, 8),
+        workspace={"b": 4096, "a": 40},
+    )
+    assert plan.workspace == (Workspace("a", 40), Workspace("b", 4096))
+    assert plan_of(launch()).workspace == ()
+
+
+@pytest.mark.parametrize(
+    ("workspace", "message"),
+    [
+        ({"c": 8, "a": 8, "b": 8}, "workspace for b, c, which the launcher does not take"),
+        ({"stream": 8}, "workspace for stream, which the launcher does not take"),
+        ({"n": 8}, "'n' with workspace is of type i32"),
+        ({"a": 0}, "the workspace of a is 0 bytes"),
+    ],
+)
+def test_workspace_that_no_argument_can_hold_is_refused(
+    workspace: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ExtractionError, match=message):
+        plan_of(launch(), workspace=workspace)
 
 
 def test_a_plan_survives_its_json_form() -> None:

@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,14 @@ def reached(address: str) -> bool:
         return True
 
 
+def misbehave() -> None:
+    """What no server of ours does, so that the watch can be seen to see it."""
+    with suppress(OSError):
+        Path("/tmp/written").write_text("")
+    with suppress(OSError):
+        Path("/tmp/made").mkdir()
+
+
 def serve(task: dict[str, Any]) -> dict[str, Any]:
     import mono_runtime
     from mono_runtime.launch_key import LaunchKey
@@ -160,6 +169,8 @@ def main(task_file: str) -> int:
     sys.addaudithook(watch)
     from mono_runtime.errors import MonoError
 
+    if task.get("misbehave"):
+        misbehave()
     try:
         found["served"] = serve_as_plugin(task) if task.get("config") else serve(task)
     except MonoError as error:

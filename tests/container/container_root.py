@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _REC, _PRIVATE = 4096, 16384, 1 << 18
 _DETACH = 2
 # linux/prctl.h
-_NO_NEW_PRIVS = 38
+_NO_NEW_PRIVS, _PARENT_DEATH = 38, 1
 _DEVICES = ("null", "zero", "urandom")
 
 
@@ -124,6 +125,10 @@ class _Kernel:
     def no_new_privileges(self) -> None:
         _checked(self._c.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
+    def die_with_parent(self) -> None:
+        """End when whoever waits for this process is killed; a change of user forgets it."""
+        _checked(self._c.prctl(_PARENT_DEATH, int(signal.SIGKILL), 0, 0, 0), "parent death signal")
+
 
 def _flags(path: str) -> int:
     """Mount flags that a user namespace does not allow to drop."""
@@ -188,6 +193,7 @@ def _become(kernel: _Kernel, user: int) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     kernel.no_new_privileges()
+    kernel.die_with_parent()
 
 
 def _code(error: OSError) -> int:

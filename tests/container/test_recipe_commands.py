@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,12 @@ TASK: Mapping[str, Any] = {
     ],
     "arguments": None,
     "look": True,
+}
+CONFIG = {
+    "model_config": {"hf_config": {"model_type": "deepseek_v41"}},
+    "kernel_config": {"monokernel": True},
+    "parallel_config": {"tensor_parallel_size": 4},
+    "scheduler_config": {"max_num_seqs": 1},
 }
 
 
@@ -103,3 +110,21 @@ def test_kernels_that_were_not_compiled_end_the_build_of_the_image(
     # KernelSourcesDiffer.
     assert failed.value.code == 3
     assert "standin_kernels/helper.py: its content is another" in failed.value.output
+
+
+def test_a_store_that_lacks_what_the_server_asks_for_ends_the_build(
+    workshop: Workshop, built: Builder
+) -> None:
+    """The description is of a V4.1 server, and the store has no launch of that family."""
+    deployment = workshop.context / "ci" / "container" / "deployment-uncovered"
+    deployment.mkdir()
+    (deployment / "manifest.yaml").write_text(MANIFEST)
+    (deployment / "vllm-config.json").write_text(json.dumps(CONFIG))
+    name = str(deployment.relative_to(workshop.context))
+    builder = workshop.builder("uncovered", KERNELS="installed", DEPLOYMENT=name)
+    builder.take_from(built, but="build")
+    with pytest.raises(StepFailed) as failed:
+        builder.build("build")
+    assert failed.value.code == 2
+    assert "deepseek_v41 for no architecture" in failed.value.output
+    assert "coverage" in str(failed.value)

@@ -47,9 +47,11 @@ def container(public: Path, image: Path, store: Path) -> Container:
 def serve(launches: list[Made], container: Container) -> Serve:
     """Serves everything and ``extra`` in a container that differs in ``changes``."""
 
-    def start(*extra: LaunchKey, look: bool = False, **changes: Any) -> Any:
+    def start(
+        *extra: LaunchKey, look: bool = False, misbehave: bool = False, **changes: Any
+    ) -> Any:
         keys = [k.to_json() for k in (*(m.key for m in launches), *extra)]
-        task = {"keys": keys, "arguments": ARGUMENTS, "look": look}
+        task = {"keys": keys, "arguments": ARGUMENTS, "look": look, "misbehave": misbehave}
         return run_task(task, container, **changes)
 
     return start
@@ -120,6 +122,12 @@ def test_the_checks_of_that_container_see_what_they_look_for(
     around = json.loads(done.stdout)["surroundings"]
     assert around["writable"] == ["/volume"]
     assert "127.0.0.1" in around["reached"]
+
+
+def test_the_watch_over_the_server_sees_what_it_looks_for(serve: Serve) -> None:
+    done = serve(misbehave=True)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["attempts"] == ["open /tmp/written", "os.mkdir /tmp/made"]
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import enum
+import sys
 from dataclasses import fields
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from wheel_code import class_of, taken, tree
 from mono_runtime.hooks.deployments import Planned, family_of, plan_deployment
 from mono_runtime.hooks.engine_config import EngineConfig, read_engine_config
 from mono_runtime.hooks.planning import deepseek_v4, deepseek_v41, kimi_k3, minimax_m3
+from mono_runtime.hooks.planning.wanted import graphs_in_use
 
 pytestmark = pytest.mark.network
 
@@ -98,6 +100,48 @@ def test_real_graph_modes_are_read() -> None:
                 "compilation_config": {"cudagraph_mode": spelt},
             }
             assert read_engine_config(config).graphs == mode.name
+
+
+@pytest.mark.parametrize("breakable", [True, False])
+@pytest.mark.parametrize("splits", [True, False])
+@pytest.mark.parametrize(
+    "mode", ["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
+)
+def test_the_graphs_in_use_are_what_the_model_runner_resolves(
+    monkeypatch: pytest.MonkeyPatch, mode: str, splits: bool, breakable: bool
+) -> None:
+    (support,) = taken("v1/attention/backend.py", {"AttentionCGSupport": ()}, {"Enum": enum.Enum})
+    for name in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backend"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    backend = sys.modules["vllm.v1.attention.backend"]
+    monkeypatch.setattr(backend, "AttentionCGSupport", support, raising=False)
+    quiet = SimpleNamespace(warning=lambda *_: None, warning_once=lambda *_: None)
+    modes, cls = taken(
+        "config/compilation.py",
+        {"CUDAGraphMode": (), "CompilationConfig": ("resolve_cudagraph_mode_and_sizes",)},
+        {"enum": enum, "logger": quiet, "CompilationMode": SimpleNamespace(VLLM_COMPILE=3)},
+    )
+    config = cls()
+    config.cudagraph_mode, config.mode = modes[mode], 0
+    config.use_inductor_graph_partition = False
+    config.splitting_ops_contain_attention = lambda: splits
+    theirs = config.resolve_cudagraph_mode_and_sizes(
+        support.UNIFORM_BATCH, "DEEPSEEK_SPARSE_SWA", 6, True, piecewise_capture_available=breakable
+    )
+    ours = graphs_in_use(
+        read_engine_config(
+            {
+                "model_config": {"hf_config": {"model_type": "x"}},
+                "compilation_config": {"cudagraph_mode": mode},
+            }
+        ),
+        breakable=breakable,
+    )
+    if mode == "FULL" and splits and breakable:
+        # Ours is the wider: it has every width of the other.
+        assert (ours, theirs.name) == ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+    else:
+        assert ours == theirs.name
 
 
 class PreTrainedConfig:

@@ -243,6 +243,9 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     (v41(speculative_config={"num_speculative_tokens": 60}), "gfx950", "speculative_tokens 60 is too large (nearest: 47)"),
     (v41(performance_mode="fast"), "gfx950", "performance_mode 'fast' is not legal"),
     (v4(parallel_config={"tensor_parallel_size": 4}), "gfx950", "built for TP 8 only, not 4"),
+    (v41(kernel_config={"moe_backend": "triton"}), "gfx950", "MoE backend triton"),
+    (v4(kernel_config={"moe_backend": "aiter_mega_moe"}), "gfx950", "MoE backend aiter_mega_moe"),
+    (v4(model_config={"hf_config": {"vision_n_layers": 24}}), "gfx950", "vision_n_layers 24"),
     (v4(), "gfx942", "not built for gfx942"),
     (v4(environment={"VLLM_ROCM_FP8_PADDING": "0"}), "gfx950", "VLLM_ROCM_FP8_PADDING is off"),
     (v4(model_config={"max_model_len": 1 << 21}), "gfx950", "max_model_len 2097152 is too large"),
@@ -276,6 +279,11 @@ def test_what_the_kernels_cannot_run_is_a_reason(
     found = refused(config, arch)
     assert found.asked
     assert any(reason in why for why in found.reasons), found.reasons
+
+
+def test_on_gfx942_the_backend_of_the_experts_does_not_matter() -> None:
+    config = v41(attention_config=None, kernel_config={"moe_backend": "triton"})
+    assert served(config, "gfx942").family.name == "deepseek_v41"
 
 
 def test_every_reason_is_told_at_once() -> None:

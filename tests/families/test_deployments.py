@@ -27,6 +27,7 @@ FIGURES = [
     ("deepseek_v41", "gfx942", 4, {"draft": True, "max_num_seqs": 7}, 60 + 6 + 6),
     ("deepseek_v41", "gfx942", 4, {"kv_cache_dtype": "mxfp8"}, 6),
     ("deepseek_v41", "gfx950", 4, {"kv_cache_dtype": "mxfp8"}, 7),
+    ("deepseek_v41", "gfx950", 4, {"indexer_kv_dtype": "fp8"}, 49),
     ("deepseek_v4", "gfx950", 8, {"speculative_tokens": 6}, 80),
     ("deepseek_v4", "gfx950", 8, {"speculative_tokens": 0}, 110),
     ("kimi_k3", "gfx950", 8, {"speculative_tokens": 7}, 30),

@@ -190,6 +190,29 @@ def test_arguments_are_those_of_vllms_launchers(
     assert {a.type for a in plan.arguments} <= {"i32", "i64"}
 
 
+# Bytes by `mono_build.emulator.cases.deepseek_v41.regions`, which was worked out apart from vLLM's code.
+WORKSPACE = {
+    "k1": ("scratch", "epoch"),
+    "k2": ("scratch", "sym", "epoch"),
+    "ffn": ("scratch", "sym", "epoch"),
+}
+
+
+@pytest.mark.parametrize("launch", sorted(WORKSPACE))
+def test_memory_that_v41_s_kernels_need_is_recorded(built: tuple[Path, Any], launch: str) -> None:
+    from mono_build.emulator.cases.deepseek_v41 import regions
+    from mono_build.emulator.cases.deepseek_v41.build import Build, Target
+
+    case = next(f for f in FIGURES if f[:3] == ("deepseek_v41", launch, "gfx950"))
+    sizes = {
+        "scratch": regions.scratch_bytes(Target(Build(8, 4), "gfx950")),
+        "sym": 2 * regions.peer_half(4),
+        "epoch": 4 * regions.EPOCH_WORDS,
+    }
+    found = artefact(built[0], *case[:5]).plan.workspace
+    assert [(w.argument, w.size) for w in found] == [(n, sizes[n]) for n in WORKSPACE[launch]]
+
+
 def test_one_width_of_v41_is_twelve_keys_eleven_objects_and_nine_machine_codes(
     tmp_path: Path, cache: str, kernels: list[str]
 ) -> None:

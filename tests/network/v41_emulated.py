@@ -23,7 +23,7 @@ from mono_build.emulator.cases.memory import CaseMemory
 from mono_build.emulator.driver import EmulatedDriver
 from mono_runtime.families.registry import family_keys
 from mono_runtime.hooks.deepseek_v41.inputs import LayerOutputs, LayerStep
-from mono_runtime.hooks.deepseek_v41.runner import MonoRunner, Place
+from mono_runtime.hooks.deepseek_v41.runner import LaunchSource, MonoRunner, Place
 from mono_runtime.hooks.deepseek_v41.weights import (
     AttentionWeights,
     LayerWeights,
@@ -127,6 +127,14 @@ class LayerContent:
         halves: dict[str, Any] = self._named(ffn_table(layout), LayerWeights, FFN)
         return LayerWeights(layer=2, ratio=ratio, attention=attention, **halves)
 
+    def activations(self, *names: str) -> list[torch.Tensor]:
+        """A seam's inputs by the case's names: output, streams, post, comb and pre."""
+        rows = self._target.build.tokens
+        shapes = ((5120,), (4, 5120), (4, 1), (4, 4), (4,))
+        types = (torch.bfloat16,) * 2 + (torch.float32,) * 3
+        given = zip(names, types, shapes, strict=True)
+        return [self.tensor(name, dtype, rows, *shape) for name, dtype, shape in given]
+
     def step(self, inputs: Inputs) -> LayerStep:
         """The step's tensors; caches as records with a gap between blocks."""
         rows = self._target.build.tokens
@@ -198,11 +206,9 @@ class Launches:
         self._family = family_keys("deepseek_v41")
         arch = loader.device.architecture.name
         self._deployment = self._family.deployment(arch, tp, {}, [rows])
-        self.given: Counter[str] = Counter()
 
     def launch(self, name: str, rows: int, /, **variant: Scalar) -> Launch:
         key = self._family.key(self._deployment, name, rows, variant)
-        self.given[name] += 1
         return self._loader.load(key)
 
 
@@ -213,20 +219,20 @@ class EmulatedRank:
         self.number, self.group, self._devices = group.rank, group, devices
         self.stream = devices.driver.create_stream(self.number)
         self.tensors = EmulatedTensors(devices.driver, self.number, self.stream)
-        self.loader = devices.store.on(self.number)
         self.peer: PeerMemory | None = None
         self._runner: MonoRunner | None = None
 
-    def prepare(self) -> None:
-        """Load everything, and agree with the others."""
-        self.loader.preload(self.loader.keys(), group=self.group, timeout=LIMIT)
+    def launches(self) -> Launches:
+        """The store's launches, loaded and agreed on by all ranks. Collective."""
+        loader = self._devices.store.on(self.number)
+        loader.preload(loader.keys(), group=self.group, timeout=LIMIT)
+        return Launches(loader, self.group.size, self._devices.rows)
 
-    def runner(self, **options: Any) -> MonoRunner:
-        """The rank's one runner, made when it is first asked for."""
-        if self._runner is None:
-            place = Place(self._devices.arch, self.group.size, self.number)
-            launches = Launches(self.loader, self.group.size, self._devices.rows)
-            self._runner = MonoRunner(place, launches, self.tensors, self._make_peer, **options)
+    def make_runner(self, source: LaunchSource, **options: Any) -> MonoRunner:
+        """The rank's one runner."""
+        assert self._runner is None
+        place = Place(self._devices.arch, self.group.size, self.number)
+        self._runner = MonoRunner(place, source, self.tensors, self._make_peer, **options)
         return self._runner
 
     def synchronize(self) -> None:
@@ -237,7 +243,8 @@ class EmulatedRank:
         self, memory: LayerMemory, outputs: LayerOutputs | None = None, *, seam: bool = True
     ) -> None:
         """Tell ``memory`` where this rank's runner keeps things."""
-        buffers = self.runner().buffers
+        assert self._runner is not None
+        buffers = self._runner.buffers
         target = Target(Build(self._devices.rows, self.group.size), self._devices.arch)
         size = regions.scratch_bytes(target)
         (scratch,) = [t for t in self.tensors.made if t.shape == (size,)]
@@ -274,13 +281,13 @@ class Devices:
     """A store's launches on an emulated device for each rank; the ranks are threads."""
 
     def __init__(self, path: Path, arch: str, tp: int, rows: int) -> None:
-        self.arch, self.rows = arch, rows
+        self.path, self.arch, self.rows = path, arch, rows
         self.driver = EmulatedDriver((arch,) * tp, wait=LIMIT)
         self.store = mono_runtime.open(path, driver=self.driver, policy="strict")
         self.ranks = [EmulatedRank(self, member) for member in local_groups(tp)]
+        self._meeting = threading.Barrier(tp)
 
     def __enter__(self) -> Devices:
-        self.on_each(EmulatedRank.prepare)
         return self
 
     def __exit__(
@@ -314,6 +321,7 @@ class Devices:
                 work(rank)
             except BaseException as error:
                 errors.append(error)
+                self._meeting.abort()
 
         threads = [threading.Thread(target=run, args=(r,), daemon=True) for r in self.ranks]
         for thread in threads:
@@ -324,7 +332,16 @@ class Devices:
         if errors:
             raise errors[0]
 
+    def meet(self) -> None:
+        """Wait, on a rank, for all the others."""
+        self._meeting.wait(LIMIT)
+
     def launched(self) -> dict[str, int]:
-        """Calls that were submitted, by launch."""
-        counts = self.store.snapshot()["launches"]["deepseek_v41"]
-        return {name: n for name, n in counts.items() if n}
+        """Kernels that ended since the last call, on all ranks: how many of each launch."""
+        return dict(Counter(_launch_of(r.symbol) for r in self.driver.take_records()))
+
+
+def _launch_of(symbol: str) -> str:
+    """The launch of a kernel, by the part of its symbol that all builds of the launch have."""
+    parts = {"mono_k1": "k1", "mono_k2": "k2", "mono_ffn": "ffn", "key_list": "keylist"}
+    return next((name for part, name in parts.items() if part in symbol), symbol)

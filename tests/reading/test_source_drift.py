@@ -270,3 +270,11 @@ def test_a_check_reads_each_list_of_inputs_once(
             check.require(second.reader, layers.artefact(second).inputs)
         assert caught.value.where == f"{tmp_path / 'root' / 'vllm'}; store {store}"
     assert read == ["mono.py"]
+
+
+def test_launches_of_this_project_s_own_are_compared_with_no_installed_file() -> None:
+    # The installed mono_build has other bytes at this path, and a server need not have it at all.
+    own = built_from({"mono_build/kernels/__init__.py": b"another release"}, "mono-build")
+    comparison = compare_sources(own)
+    assert (comparison.package, comparison.compared) == ("mono-build", 0)
+    assert comparison.differences == ()

@@ -140,21 +140,20 @@ def test_workgroups_that_have_not_begun_are_named(
     assert "250 of 256 workgroups have begun; not: 250-255" in text
 
 
-def test_an_ffn_launch_has_the_width_of_the_last_step_when_this_rank_pushed_that(
+def test_an_ffn_launch_that_left_nothing_in_scratch_has_the_width_that_this_rank_pushed(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case.watched = Watched(WATCHED.epoch, WATCHED.scratch, WATCHED.peer, rows=4)
     case.memory.epoch(6, begun=256)
     case.look(0.0)
     case.look(10.0)
     case.memory.epoch(8, begun=256)
-    case.memory.pairs(PEER + 4 * ROW, 4 * 2560, 2 * 8 + 2)
+    case.memory.pairs(PEER + 6 * ROW, 6 * 2560, 2 * 8 + 2)
     case.look(20.0)
     case.look(30.0)
     first, _, second = said(caplog)
     assert first.startswith("rank 1: a launch of a step (model, epoch 6)")
-    assert second.startswith("rank 1: a launch of a step of 4 rows (model, epoch 8)")
-    assert "0 of 10240 from rank 0" in second
+    assert second.startswith("rank 1: a launch of a step of 6 rows (model, epoch 8)")
+    assert "0 of 15360 from rank 0" in second
 
 
 def test_recovery_is_reported(case: Case, caplog: pytest.LogCaptureFixture) -> None:

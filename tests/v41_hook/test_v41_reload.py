@@ -241,6 +241,10 @@ def test_layers_that_share_a_method_do_not_meet(layer: Any) -> None:
     assert torch.equal(one.tensors["wqb"], copy_linear(*loaded[0]).codes)
     assert torch.equal(two.tensors["wqb"], copy_linear(*loaded[1]).codes)
     assert loading_of(stranger) is None
+    # However many layers share the method, a load is one.
+    fill_experts(other.ffn.experts.routed_experts, 5)
+    process(other.ffn.experts.routed_experts)
+    assert (one.loads, two.loads) == (0, 1)
 
 
 def test_the_ffn_launch_alone_needs_no_copies_of_the_attention(layer: Any) -> None:

@@ -19,6 +19,7 @@ from mono_runtime.hooks.deepseek_v41.waiting import (
     progress_of,
     spans,
     width_of,
+    width_pushed,
 )
 
 
@@ -136,6 +137,34 @@ def test_pushed_pairs_are_counted_by_rank_and_sum() -> None:
         Arrived(0, attention=5120, experts=0, wanted=5120),
         Arrived(1, attention=100, experts=0, wanted=5120),
     )
+
+
+@pytest.mark.parametrize(
+    ("rank", "rows", "pushing", "found"),
+    [
+        # Rows of peer memory that hold the tag, for the ranks that pushed, and the width they mean.
+        (1, 2, (1,), 2),
+        (0, 2, (0,), 2),
+        (0, 4, (0,), 4),  # four rows of rank 0, not two of each of two ranks
+        (3, 2, (0, 3), 2),
+        (2, 4, (0, 1, 2), 4),
+        (1, 2, (0,), None),  # nothing of its own yet
+        (1, 3, (1,), None),  # no width of this server
+    ],
+)
+def test_the_width_of_a_first_push_is_where_this_ranks_part_lies(
+    rank: int, rows: int, pushing: tuple[int, ...], found: int | None
+) -> None:
+    part, none = pairs(2560 * rows, 8), pairs(2560 * rows, 4)
+    half = b"".join(part if r in pushing else none for r in range(4))
+    half += bytes(arrival_bytes(4, 4) - len(half))
+    assert width_pushed(half, 4, rank, (2, 4), 3) == found
+
+
+def test_a_part_that_has_come_halfway_fits_no_width() -> None:
+    half = pairs(2560, 8) + pairs(2560 * 3, 4) + bytes(arrival_bytes(2, 2))
+    assert width_pushed(half, 2, 0, (2,), 3) is None
+    assert width_pushed(b"", 2, 0, (), 3) is None
 
 
 # ---- the report ----

@@ -79,8 +79,8 @@ def decoder_layer(number: int = 5, **changed: Any) -> Any:
             ),
             compressed_cache_prefix=None,
             topk_indices_buffer=torch.zeros(48, 512, dtype=torch.int32),
-            rotary_emb=Object(),
-            indexer_rotary_emb=Object(),
+            rotary_emb="the rotary table",
+            indexer_rotary_emb="the indexer's rotary table",
             **{
                 n: Object(quant_method=processed) for n in ("fused_wqa_wkv", "wq_b", "wo_a", "wo_b")
             },

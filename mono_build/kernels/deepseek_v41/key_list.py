@@ -12,7 +12,7 @@ from typing import Any
 
 import flydsl.compiler as flyc
 import flydsl.expr as fx
-from flydsl.expr.typing import AddressSpace, Int32, Int64, PointerType, Uint32
+from flydsl.expr.typing import AddressSpace, Int32, Int64, PointerType, Uint32, Uint64
 
 # Of the model (DeepSeek-V4.1-Flash's published config): keys of the sliding window and of the selection.
 WINDOW = 128
@@ -84,8 +84,8 @@ def build_key_list(build: KeyListBuild) -> Any:
             row = _load(topk, token * TOPK + entry, Int32)
             if row >= 0:
                 block = Uint32(row) // Uint32(comp_block)
-                table = Int64(_load(t2r, token, Int32)) * Int64(bt_stride)
-                first = _load(comp_bt, table + Int64(block), Int32) * comp_block
+                table = Uint64(_load(t2r, token, Uint32)) * Uint64(Uint32(bt_stride))
+                first = _load(comp_bt, table + Uint64(block), Int32) * comp_block
                 key = (first + Int32(Uint32(row) % Uint32(comp_block))) | _COMPRESSED
         else:
             if entry < length:

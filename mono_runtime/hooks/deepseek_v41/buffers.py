@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from mono_runtime.errors import ArgumentMismatch, CaptureActive
+from mono_runtime.errors import ArgumentMismatch, CaptureActive, Released
 from mono_runtime.hooks.deepseek_v41.tensors import BF16, F32, I32, U8, Tensors
 from mono_runtime.hooks.deepseek_v41.weights import HEAD_DIM, HEADS, HIDDEN, Q_RANK, STREAMS
 
@@ -88,6 +88,7 @@ class RunnerBuffers:
         self._peer: PeerBuffer | None = None
         self._peers: torch.Tensor | None = None
         self._shared: tuple[int, int] | None = None
+        self._closed = False
 
     @property
     def epoch(self) -> torch.Tensor | None:
@@ -132,7 +133,12 @@ class RunnerBuffers:
             CaptureActive: something would have to be allocated while the stream records a graph.
             ArgumentMismatch: an argument that nothing is known of, or more bytes than were made before.
             RanksDisagree, RankLost: peer memory could not be made.
+            Released: after `close`.
         """
+        if self._closed:
+            raise Released(
+                "a launch was asked of a runner after it had been closed", where=self._where
+            )
         found: dict[str, object] = {}
         for name, size in workspace.items():
             if name == SCRATCH:
@@ -152,6 +158,7 @@ class RunnerBuffers:
 
     def close(self) -> None:
         """Release peer memory; collective. The rest is torch's."""
+        self._closed = True
         peer, self._peer, self._peers, self._shared = self._peer, None, None, None
         if peer is not None:
             peer.close()
@@ -174,7 +181,8 @@ class RunnerBuffers:
     def _peer_of(self, size: int, make_peer: MakePeer) -> tuple[PeerBuffer, torch.Tensor]:
         if self._peer is None or self._peers is None:
             self._require_eager("peer memory")
-            self._peer = make_peer(size)
+            # Another try after a failure must not make it again: the other ranks have theirs.
+            self._peer = self._peer or make_peer(size)
             self._peers = self._tensors.addresses(self._peer.addresses)
             # Peer memory comes in whole pages; the launches divide what they stated.
             self._shared = (self._peer.local, size)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mono_runtime.families.deepseek_v41 import KEYS, MAX_ROWS
+from mono_runtime.hooks.deepseek_v41.arguments import FFN, K1, K2, KEY_LIST
 from mono_runtime.hooks.deepseek_v41.eligibility import (
     LayerDecision,
     Path,
@@ -183,7 +184,7 @@ def needed_launches(
         fold: whether the previous layer's output is still owed to the residual.
     """
     if decision.path is Path.FFN:
-        return (("ffn", {"experts": decision.experts, "topk": decision.topk}),)
+        return ((FFN, {"experts": decision.experts, "topk": decision.topk}),)
     kind, index = runner_kind(decision), facts.attention.indexer is not None
     variant: dict[str, Scalar] = {
         "ratio": facts.attention.ratio,
@@ -196,9 +197,9 @@ def needed_launches(
     # gfx942's K2 lists no keys: a launch of its own does, between the selection and K2.
     apart = index and arch == "gfx942"
     return (
-        ("k1", {**variant, "index": index}),
-        *((("keylist", {}),) if apart else ()),
-        ("k2", {**variant, "index": index and not apart}),
+        (K1, {**variant, "index": index}),
+        *(((KEY_LIST, {}),) if apart else ()),
+        (K2, {**variant, "index": index and not apart}),
     )
 
 

@@ -26,6 +26,7 @@ from mono_runtime.hooks.deepseek_v41.waiting import (
     explain,
     progress_of,
     width_of,
+    width_pushed,
 )
 from mono_runtime.log import logger
 
@@ -52,14 +53,11 @@ class Watched:
         epoch: the epoch words.
         scratch: every scratch there is, with the rows of its step width.
         peer: this rank's peer memory, both halves.
-        rows: the width of the last eager step. It is used where scratch does not tell: an FFN launch
-            that waits for the attention's sum has left nothing there yet.
     """
 
     epoch: Area
     scratch: tuple[tuple[int, Area], ...] = ()
     peer: Area | None = None
-    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,25 +217,25 @@ class Health:
     def _details(self, watched: Watched, epoch: int) -> tuple[int | None, tuple[Arrived, ...]]:
         """The width of the step that waits, and what has come from each rank, as far as it can be told."""
         try:
+            widths = {rows for rows, _ in watched.scratch}
+            pushed = self._pushed(watched.peer, max(widths, default=0), epoch)
             rows = width_of(((rows, self._read(area)) for rows, area in watched.scratch), epoch)
-            if rows is not None:
-                return rows, self._arrived(watched.peer, rows, epoch)
-            came = self._arrived(watched.peer, watched.rows, epoch)
-            own = [a for a in came if a.rank == self._rank and a.attention == a.wanted]
-            return (watched.rows, came) if own else (None, ())
+            if rows is None:
+                rows = width_pushed(pushed, self._tp, self._rank, widths, epoch)
+            if rows is None or not pushed:
+                return rows, ()
+            return rows, arrived(pushed, self._tp, rows, epoch)
         except MonoError:
             # The report matters more than its details.
             return None, ()
 
-    def _arrived(self, peer: Area | None, rows: int | None, epoch: int) -> tuple[Arrived, ...]:
-        """What has come from each rank for a step of so many rows; nothing when it cannot be told."""
-        if peer is None or not rows:
-            return ()
-        half, size = peer.size // 2, arrival_bytes(self._tp, rows)
-        if size > half:
-            return ()
-        data = self._read(Area(peer.address + epoch % 2 * half, size))
-        return arrived(data, self._tp, rows, epoch)
+    def _pushed(self, peer: Area | None, rows: int, epoch: int) -> bytes:
+        """The epoch's half of peer memory, as far as steps of up to so many rows use it."""
+        if peer is None:
+            return b""
+        half = peer.size // 2
+        size = min(half, arrival_bytes(self._tp, rows))
+        return self._read(Area(peer.address + epoch % 2 * half, size)) if size else b""
 
     def _read(self, area: Area) -> bytes:
         return self._driver.read(self._device, area.address, area.size, stream=self._stream)

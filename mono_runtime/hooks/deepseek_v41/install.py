@@ -45,13 +45,11 @@ def install(
     if isinstance(original, LayerFactory):
         return original
     factory = LayerFactory(serving, engine or VllmEngine(), maker or DeviceRunners())
-    _replace(module, original, factory)
+    setattr(module, NAME, factory)
+    model = sys.modules.get(MODEL)
+    if model is not None and getattr(model, NAME, None) is original:
+        setattr(model, NAME, factory)
     return factory
-
-
-def uninstall(module: ModuleType, original: object) -> None:
-    """Undo `install`: ``original`` is what ``module`` had. Layers that were built keep what they have."""
-    _replace(module, getattr(module, NAME), original)
 
 
 class DeviceRunners:
@@ -93,10 +91,3 @@ def _peer_memory(prepared: Prepared, size: int) -> PeerMemory:
 
     store, device = prepared.store, prepared.loader.device.ordinal
     return PeerMemory.allocate(store.driver, device, size, prepared.group)
-
-
-def _replace(module: ModuleType, old: object, new: object) -> None:
-    setattr(module, NAME, new)
-    model = sys.modules.get(MODEL)
-    if model is not None and getattr(model, NAME, None) is old:
-        setattr(model, NAME, new)

@@ -130,7 +130,9 @@ class MonoRunner:
             ArgumentMismatch: a tensor is not as the kernels read it, or a launch takes other arguments
                 than this release passes. Nothing was launched.
             LaunchMissing: no launch is prepared for this width.
-            CaptureActive: the width or the layer is new, and the stream records a graph.
+            CaptureActive: the width is new, and the stream records a graph.
+            RanksDisagree, RankLost: at the first step, peer memory could not be made.
+            Released: after `close`.
         """
         rows = x.shape[0]
         index = select is not None

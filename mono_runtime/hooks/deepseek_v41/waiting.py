@@ -137,6 +137,22 @@ def arrived(half: bytes, tp: int, rows: int, epoch: int) -> tuple[Arrived, ...]:
     return tuple(Arrived(r, found[r], found[tp + r], rows * ROW_PAIRS) for r in range(tp))
 
 
+def width_pushed(half: bytes, tp: int, rank: int, widths: Iterable[int], epoch: int) -> int | None:
+    """The rows of a step that waits for the attention's sum, by what ``rank`` itself has pushed, or None.
+
+    An FFN launch begins with that, so it has left nothing in its scratch yet. A rank pushes all of its
+    part or nothing, and where the parts lie follows from the rows. Of several widths that would fit,
+    the largest is taken: a smaller one would take one rank's part for those of several.
+    """
+    for rows in sorted(widths, reverse=True):
+        came = arrived(half, tp, rows, epoch)
+        if came[rank].attention == came[rank].wanted and all(
+            a.attention in (0, a.wanted) for a in came
+        ):
+            return rows
+    return None
+
+
 def arrival_bytes(tp: int, rows: int) -> int:
     """Bytes of peer memory that a step of ``rows`` rows uses."""
     return 2 * tp * rows * ROW_PAIRS * PAIR

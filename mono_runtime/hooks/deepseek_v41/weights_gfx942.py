@@ -198,7 +198,7 @@ def _e4m3_bytes(piece: Tensor, codes: Tensor, first: int) -> Tensor:
 
     if piece.dtype == torch.float8_e4m3fn:
         data = piece.view(torch.uint8)
-        _refuse(int(((data & 0x7F) == 0x7F).sum()), piece)
+        _refuse(int(((data & 0x7F) == 0x7F).count_nonzero()), piece)
         return data
     if piece.dtype != torch.bfloat16:
         raise CopyRefused(
@@ -211,7 +211,7 @@ def _e4m3_bytes(piece: Tensor, codes: Tensor, first: int) -> Tensor:
     quotients = piece.float().view(len(piece) // BLOCK, BLOCK, -1, BLOCK)
     quotients.mul_(factor[:, None, :, None])
     found = quotients.to(torch.float8_e4m3fn)
-    _refuse(int((found.float() != quotients).sum()), piece)
+    _refuse(int((found.float() != quotients).count_nonzero()), piece)
     return found.view(torch.uint8).view(piece.shape)
 
 

@@ -9,14 +9,17 @@ from mono_runtime.families.deepseek_v4 import CSA, HCA, LAYERS, DeepseekV4Keys, 
 from mono_runtime.hooks.engine_config import FP8_PADDING, EngineConfig
 from mono_runtime.hooks.planning.wanted import (
     Wanted,
+    expert_reasons,
     graph_notes,
     graph_settings,
+    monokernel_off,
     parallel_reasons,
     record_reasons,
     unlike,
 )
 
 ARCHITECTURES = ("DeepseekV4ForCausalLM", "DeepseekV4ForConditionalGeneration")
+switched_off = monokernel_off
 MODEL_TYPES = ("deepseek_v4",)
 # vLLM leaves breakable graphs off for this model on ROCm.
 BREAKABLE = False
@@ -32,14 +35,9 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
     "scoring_func": "sqrtsoftplus",
     "norm_topk_prob": True,
     "sliding_window": 128,
+    # A vision model has a second bias of its experts.
+    "vision_n_layers": 0,
 }
-
-
-def switched_off(config: EngineConfig) -> str | None:
-    """Why nobody asked for mono kernels, or None."""
-    if config.monokernel:
-        return None
-    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
 
 
 def wanted(config: EngineConfig, arch: str) -> Wanted:
@@ -57,6 +55,7 @@ def wanted(config: EngineConfig, arch: str) -> Wanted:
     found.reasons = [
         *parallel_reasons(config),
         *record_reasons(config),
+        *expert_reasons(config),
         *unlike(config.model, _SHAPE),
     ]
     if not config.switched_on(FP8_PADDING, True):

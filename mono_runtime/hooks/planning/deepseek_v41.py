@@ -23,14 +23,17 @@ from mono_runtime.hooks.moe_oracle.backends import Backend
 from mono_runtime.hooks.moe_oracle.sizes import round_up_sizes
 from mono_runtime.hooks.planning.wanted import (
     Wanted,
+    expert_reasons,
     graph_notes,
     graph_settings,
+    monokernel_off,
     parallel_reasons,
     record_reasons,
     unlike,
 )
 
 ARCHITECTURES = ("DeepseekV41ForCausalLM",)
+switched_off = monokernel_off
 MODEL_TYPES = ("deepseek_v41",)
 HIDDEN = 5120
 # vLLM turns breakable graphs on for this model (``default_breakable_cudagraph_architectures``).
@@ -47,13 +50,6 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
 }
 
 
-def switched_off(config: EngineConfig) -> str | None:
-    """Why nobody asked for mono kernels, or None."""
-    if config.monokernel:
-        return None
-    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
-
-
 def wanted(config: EngineConfig, arch: str) -> Wanted:
     """The deployment of a V4.1 server on ``arch``."""
     drafts = config.draft_method == "dspark"
@@ -67,9 +63,12 @@ def wanted(config: EngineConfig, arch: str) -> Wanted:
         *parallel_reasons(config),
         *record_reasons(config),
         *unlike(config.model, _SHAPE),
-        *_expert_reasons(config),
+        *_size_reasons(config),
         *(_draft_reasons(config) if drafts else ()),
     ]
+    if arch == "gfx950":
+        # gfx942's kernels read copies of their own, made before any backend converts the experts.
+        found.reasons += expert_reasons(config)
     found.notes = [*graph_notes(config, breakable=BREAKABLE)]
     if arch != "gfx950" and config.indexer_dtype == "mxfp4":
         found.reasons.append("an MXFP4 index cache (attention_config.indexer_kv_dtype) needs CDNA4")
@@ -105,7 +104,7 @@ def _draft_layers(config: EngineConfig) -> tuple[Layer, ...]:
     return DRAFT_LAYERS
 
 
-def _expert_reasons(config: EngineConfig) -> Iterator[str]:
+def _size_reasons(config: EngineConfig) -> Iterator[str]:
     size, tp = config.model.integer("moe_intermediate_size"), config.tensor_parallel
     if size is None or tp not in EXPERT_COLUMNS:
         return

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from mono_runtime.families.minimax_m3 import MinimaxM3Keys
 from mono_runtime.hooks.engine_config import EngineConfig
-from mono_runtime.hooks.planning.wanted import Wanted, unlike
+from mono_runtime.hooks.planning.wanted import Wanted, monokernel_off, unlike
 
 ARCHITECTURES = ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration")
+switched_off = monokernel_off
 MODEL_TYPES = ("minimax_m3_vl", "minimax_m3_text")
 FIRST_LAYER = 3
 _BLOCK = 128
@@ -21,13 +22,6 @@ _SHAPE: Mapping[str, int | float | str | bool] = {
     "use_index_cache": False,
     "index_topk_freq": 1,
 }
-
-
-def switched_off(config: EngineConfig) -> str | None:
-    """Why nobody asked for mono kernels, or None."""
-    if config.monokernel:
-        return None
-    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
 
 
 def wanted(config: EngineConfig, arch: str) -> Wanted:

@@ -33,6 +33,13 @@ class Wanted:
     notes: list[str] = field(default_factory=list)
 
 
+def monokernel_off(config: EngineConfig) -> str | None:
+    """Why nobody asked for mono kernels, or None."""
+    if config.monokernel:
+        return None
+    return "mono kernels are off (kernel_config.monokernel; --monokernel turns them on)"
+
+
 def graphs_in_use(config: EngineConfig, *, breakable: bool) -> str:
     """The graph mode that the model runner ends up with, for a model that torch does not compile.
 
@@ -103,6 +110,15 @@ def parallel_reasons(config: EngineConfig) -> Iterator[str]:
         yield f"data parallelism ({config.data_parallel}): the kernels know tensor parallelism alone"
     if config.switched_on(FP4_ACTIVATIONS, False):
         yield f"{FP4_ACTIVATIONS} is set: the kernels multiply FP8 activations with FP4 experts"
+
+
+def expert_reasons(config: EngineConfig) -> Iterator[str]:
+    """An MoE backend that was asked for and that lays experts out in another way than AITER's MXFP4 kernels."""
+    if config.moe_backend not in ("auto", "aiter"):
+        yield (
+            f"MoE backend {config.moe_backend} (kernel_config.moe_backend): the kernels read experts as"
+            " AITER's MXFP4 kernels do"
+        )
 
 
 def record_reasons(config: EngineConfig) -> Iterator[str]:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from mono_runtime.hooks.prepared import Prepared
+from mono_runtime.hooks.serving import Serving
 from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
 from mono_runtime.hooks.vllm_factories.patching import require_names, wrap
 from mono_runtime.launch_key import LaunchKey, Scalar
@@ -42,6 +43,10 @@ class DeepseekHook(FamilyHook):
 
     package: str
     needed: tuple[str, ...] = ()
+
+    def __init__(self, serving: Serving) -> None:
+        super().__init__(serving)
+        self._most_rows = self.most_rows
 
     def modules(self) -> Mapping[str, Patch]:
         return {
@@ -82,7 +87,8 @@ class DeepseekHook(FamilyHook):
             return wrapped(*args, **kwargs)
         step = self.step(mono, *args, **kwargs)
         why = None
-        if step.variant is not None:
+        # Larger steps are prefills, of any number of rows, and vLLM's own in any case.
+        if step.variant is not None and step.rows <= self._most_rows:
             asked = (step.rows, *step.variant.items())
             why = prepared.lacking(asked, lambda: self.pair(prepared, step))
         return self.answer(prepared, step, why, wrapped, mono, args, kwargs)

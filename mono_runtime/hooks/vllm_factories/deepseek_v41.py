@@ -53,6 +53,8 @@ class DeepseekV41Hook(DeepseekHook):
         if prepared is None or prepared.compiles:
             return wrapped(*args, **kwargs)
         layer, rows = _ffn_call(*args, **kwargs)
+        if rows > self._most_rows:
+            return wrapped(*args, **kwargs)
         variant = {"ratio": 0, "experts": layer.ffn.gate.weight.shape[0], "topk": mono.topk}
         why = prepared.lacking(
             ("ffn", rows, *variant.values()), lambda: [prepared.key("ffn", rows, **variant)]

@@ -16,9 +16,9 @@ from mono_runtime.families.registry import family_keys
 from mono_runtime.hooks.prepared import Declined, Prepared
 from mono_runtime.hooks.serving import Serving
 from mono_runtime.hooks.vllm_factories.patching import (
-    Patched,
     Wrapper,
     only,
+    original,
     require_names,
     wrap,
     wrap_where_imported,
@@ -58,6 +58,13 @@ class FamilyHook(ABC):
         """
 
     @property
+    def most_rows(self) -> int:
+        """Rows of the widest step that a launch can serve."""
+        fields = (f for spec in self.keys.launches for f in spec.fields)
+        limits = (f.maximum for f in fields if f.name == self.keys.rows_field)
+        return max(int(limit) for limit in limits if limit is not None)
+
+    @property
     def ready(self) -> Prepared | None:
         """The family's launches, once they are loaded."""
         return self.serving.ready(self.family)
@@ -91,8 +98,7 @@ class FamilyHook(ABC):
                 wrapped(*args, **kwargs)
 
         wrap(module, function, made_ready)
-        patched = getattr(module, function)
-        self._compile_cache = patched.__wrapped__ if isinstance(patched, Patched) else patched
+        self._compile_cache = original(getattr(module, function))
 
     def prepare(self, vllm_config: object) -> bool:
         """Make the launches ready; whether vLLM is to build its mono layers.
@@ -127,11 +133,18 @@ class FamilyHook(ABC):
         return prebuilt
 
 
+def is_prebuilt(launcher: object) -> bool:
+    """Whether ``launcher`` is a launch from a store, and not one that FlyDSL compiles."""
+    from mono_runtime.launching.launch import Launch
+
+    return isinstance(launcher, Launch)
+
+
 def check_key_classes(planned: Planned) -> None:
     """Prove that the engine's key classes have the fields that the planned launches were described with.
 
-    A field that this release does not know would otherwise be met at the first step, on the device's
-    busiest moment, and not when the model is loaded.
+    A field that this release does not know would otherwise be met at a first step and not when the model
+    is built.
 
     Raises:
         LaunchMissing: a class has a field more or less, or of another type; the error names it.

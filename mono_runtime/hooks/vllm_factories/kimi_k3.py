@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -9,19 +10,20 @@ from typing import Any
 from mono_runtime.errors import MonoError, RanksDisagree
 from mono_runtime.hooks.prepared import Declined
 from mono_runtime.hooks.serving import Serving
-from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
+from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch, is_prebuilt
 from mono_runtime.hooks.vllm_factories.patching import (
     only,
     require_names,
     wrap,
     wrap_where_imported,
 )
-from mono_runtime.launching.launch import Launch
-from mono_runtime.policy import Policy
+from mono_runtime.policy import Decision, Policy, decide
 
 _DECODE = "vllm.models.kimi_k3.amd.specialized_decode"
 _CONFIG, _COMPILE = "specialized_decode_config", "compile_build"
 _EXECUTOR = "SpecializedDecode"
+# Entries of the convolution's state before the drafts' (``kda.CONV_W`` less one).
+_CONV_STATE = 3
 
 
 class KimiK3Hook(FamilyHook):
@@ -37,6 +39,8 @@ class KimiK3Hook(FamilyHook):
         super().__init__(serving)
         # What the executor asked for and did not get, by the engine's own key.
         self._misses: dict[Any, MonoError] = {}
+        # What is wrong with the KV cache that is bound now, or None.
+        self._state: str | None = None
 
     def modules(self) -> Mapping[str, Patch]:
         defining = dict.fromkeys(self.factories(), self.patch_factories)
@@ -60,9 +64,12 @@ class KimiK3Hook(FamilyHook):
         wrap(module, _COMPILE, self._built)
 
     def _executor(self, module: ModuleType) -> None:
-        require_names(module, [f"{_EXECUTOR}.{name}" for name in ("__init__", "plan")])
+        require_names(
+            module, [f"{_EXECUTOR}.{name}" for name in ("__init__", "prepare_kv", "plan")]
+        )
         wrap_where_imported(module, _COMPILE, self._built)
         wrap(module, f"{_EXECUTOR}.__init__", self._made)
+        wrap(module, f"{_EXECUTOR}.prepare_kv", self._bound)
         wrap(module, f"{_EXECUTOR}.plan", self._planned)
 
     def _chosen(self, wrapped: Any, _: Any, args: Any, kwargs: Any) -> Any:
@@ -80,7 +87,7 @@ class KimiK3Hook(FamilyHook):
             return
         build = only(args, kwargs)
         try:
-            if isinstance(self._launch(build), Launch):
+            if is_prebuilt(self._launch(build)):
                 return
         except MonoError as error:
             # On every rank alike or on one: the executor goes on to what it does with all ranks, and
@@ -91,13 +98,11 @@ class KimiK3Hook(FamilyHook):
 
     def _launch(self, build: Any) -> Any:
         """What the family's factory for the type of ``build`` returns."""
-        import importlib
-
         kind = f"{type(build).__module__}:{type(build).__qualname__}"
         for spec in self.keys.launches:
             if spec.key_class == kind:
                 module, _, function = spec.factory.partition(":")
-                return getattr(importlib.import_module(module), function)(build)
+                return getattr(sys.modules[module], function)(build)
         raise MonoError(
             f"the engine asks for a launch of {self.family} with a key of the type {kind}",
             fix="use the mono-build release that describes this engine's kernels",
@@ -109,25 +114,37 @@ class KimiK3Hook(FamilyHook):
         wrapped(*args, **kwargs)
         prepared = self.ready
         if prepared is None:
-            self._raise_first()
+            self._raise_unexcused(Policy.STRICT)
             return
         try:
-            prepared.agree()
+            prepared.agree(map(str, self._misses))
         except RanksDisagree:
-            self._raise_first()
+            self._raise_unexcused(prepared.policy)
             if prepared.policy is not Policy.STOCK:
                 raise
             # Every rank is here, so every step runs vLLM's own path on all of them.
             self.serving.decline(self.family, "the ranks do not have the same launches")
             return
-        if prepared.policy is not Policy.STOCK:
-            self._raise_first()
+        self._raise_unexcused(prepared.policy)
         for build, error in self._misses.items():
             prepared.decline(f"steps of {build.tokens} rows lack a launch: {error.what}")
 
-    def _raise_first(self) -> None:
+    def _raise_unexcused(self, policy: Policy) -> None:
         for error in self._misses.values():
-            raise error
+            if decide(policy, error, can_compile=False) is not Decision.DECLINE:
+                raise error
+
+    def _bound(self, wrapped: Any, executor: Any, args: Any, kwargs: Any) -> None:
+        """``prepare_kv``; K1's key also holds the length of the convolution's state, which is known now."""
+        wrapped(*args, **kwargs)
+        self._state = None
+        if executor._kv is None:
+            return
+        planned = _CONV_STATE + executor.runner.num_spec
+        for kernel in executor.kda:
+            entries = kernel.caches()[0].size(-1)
+            if entries != planned:
+                self._state = f"a convolution state of {entries} entries, where launches are loaded for {planned}"
 
     def _planned(self, wrapped: Any, executor: Any, args: Any, kwargs: Any) -> Any:
         """vLLM's plan of a step, or None for its other path when the step would lack a launch."""
@@ -143,6 +160,8 @@ class KimiK3Hook(FamilyHook):
         return None
 
     def _lacking(self, executor: Any, step: Any) -> str | None:
+        if self._state is not None:
+            return self._state
         runner, width = executor.runner, step.width
         if any(build.tokens == width for build in self._misses):
             return f"steps of {width} rows lack a launch"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from wrapt import ObjectProxy
+from typing import Any
 
 from mono_runtime.errors import NotResident
-from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch
+from mono_runtime.hooks.vllm_factories.family_hook import FamilyHook, Patch, is_prebuilt
 from mono_runtime.hooks.vllm_factories.patching import (
+    EngineDiffers,
     only,
     require_names,
     wrap,
     wrap_where_imported,
 )
-from mono_runtime.launching.launch import Launch
 
 _DECODE = "vllm.models.minimax_m3.amd.specialized_decode"
 _FFN, _RUNNER = f"{_DECODE}.mono.ffn", f"{_DECODE}.mono.runner"
@@ -54,11 +52,13 @@ class MinimaxM3Hook(FamilyHook):
 
     def _runner(self, module: ModuleType) -> None:
         require_names(module, [_CACHE, _RESIDENCY])
+        if not hasattr(sys.modules.get("flydsl.compiler"), "compile"):
+            raise EngineDiffers("the runner of minimax_m3 has not imported flydsl.compiler.compile")
         self.patch_imported_factories(module, _FFN)
         self.patch_compile_cache(module, _CACHE)
         wrap(module, _RESIDENCY, self._resident)
-        # The kernels have imported it; the runner calls it by this name.
-        compiler: Any = importlib.import_module("flydsl.compiler")
+        # The kernels have imported it, and the runner calls it by this name.
+        compiler: Any = sys.modules["flydsl.compiler"]
         if not isinstance(compiler.compile, _CompileOrTake):
             compiler.compile = _CompileOrTake(compiler.compile)
 
@@ -79,7 +79,7 @@ class MinimaxM3Hook(FamilyHook):
     def _resident(self, wrapped: Any, _: Any, args: Any, kwargs: Any) -> int:
         """Workgroups of a compute unit: for a prebuilt launch what was proved when it was loaded."""
         launch, threads = _question(*args, **kwargs)
-        if not isinstance(launch, Launch):
+        if not is_prebuilt(launch):
             count: int = wrapped(*args, **kwargs)
             return count
         prepared = self.ready
@@ -95,18 +95,20 @@ class MinimaxM3Hook(FamilyHook):
         return min(fit.each for fit in fits)
 
 
-if TYPE_CHECKING:
-    _Proxy = ObjectProxy[Any]
-else:
-    # As for `mono_runtime.hooks.vllm_factories.patching.Patched`.
-    _Proxy = ObjectProxy
-
-
-class _CompileOrTake(_Proxy):
+class _CompileOrTake:
     """FlyDSL's ``compile``, which gives a prebuilt launch back as it is: there is nothing to compile."""
 
+    def __init__(self, compiler: Any) -> None:
+        self._compiler = compiler
+
     def __call__(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return func if isinstance(func, Launch) else self.__wrapped__(func, *args, **kwargs)
+        return func if is_prebuilt(func) else self._compiler(func, *args, **kwargs)
+
+    def __getitem__(self, hints: Any) -> Any:
+        return self._compiler[hints]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiler, name)
 
 
 def _question(compiled: Any, name: str, threads: int) -> tuple[Any, int]:

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from wrapt import FunctionWrapper
+from types import MethodType, ModuleType
+from typing import Any
 
 from mono_runtime.errors import MonoError
 
-# Called with the wrapped function (bound, for a method), the instance, and the call's arguments.
+# Called with the wrapped function (bound, for a method), the instance or None, and the call's arguments.
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], Mapping[str, Any]], Any]
+_MARK = "_mono_runtime"
 
 
 class EngineDiffers(MonoError):
     """The engine's code is not what a hook was written for."""
 
     exit_code = 4
-
-
-if TYPE_CHECKING:
-    _Base = FunctionWrapper[..., Any]
-else:
-    # Older releases of wrapt, which servers have, take no type arguments.
-    _Base = FunctionWrapper
-
-
-class Patched(_Base):
-    """A function of the engine with one of our wrappers around it."""
 
 
 def only(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -57,14 +46,40 @@ def wrap(module: ModuleType, name: str, wrapper: Wrapper) -> None:
     """
     owner, attribute = _owner(module, name)
     raw = inspect.getattr_static(owner, attribute)
-    if not isinstance(raw, Patched):
-        setattr(owner, attribute, Patched(raw, wrapper))
+    kind = type(raw) if isinstance(raw, (classmethod, staticmethod)) else None
+    function = raw if kind is None else raw.__func__
+    if hasattr(function, _MARK):
+        return
+    method = isinstance(owner, type) and kind is not staticmethod
+    patched = _method(function, wrapper) if method else _function(function, wrapper)
+    setattr(functools.update_wrapper(patched, function), _MARK, True)
+    setattr(owner, attribute, patched if kind is None else kind(patched))
 
 
 def wrap_where_imported(module: ModuleType, name: str, wrapper: Wrapper) -> None:
     """`wrap`, if ``module`` has the name: it was imported there before the other module was patched."""
     if _find(module, name) is not None:
         wrap(module, name, wrapper)
+
+
+def original(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``function`` was before it was wrapped here."""
+    before: Callable[..., Any] = getattr(function, "__wrapped__", function)
+    return before if hasattr(function, _MARK) else function
+
+
+def _function(function: Callable[..., Any], wrapper: Wrapper) -> Callable[..., Any]:
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(function, None, args, kwargs)
+
+    return patched
+
+
+def _method(function: Callable[..., Any], wrapper: Wrapper) -> Callable[..., Any]:
+    def patched(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(MethodType(function, self), self, args, kwargs)
+
+    return patched
 
 
 def _find(module: ModuleType, name: str) -> Any:

@@ -1,0 +1,40 @@
+"""Measures a server with prebuilt launches and prints a table; see docs/figures.md. Run it through ci/bench/serve."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from figures import layers, starting
+from figures.bench import Bench
+from figures.deployment import ONE_WIDTH, deployment_store
+from figures.figure import Figure
+from figures.session import add_options, run
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the bench. Exit code: 0 all goals met, 1 one missed, else as mono-build's."""
+    parser = argparse.ArgumentParser(prog="ci/bench/serve", description=__doc__)
+    add_options(parser)
+    parser.add_argument(
+        "--flydsl",
+        action="append",
+        type=Path,
+        required=True,
+        metavar="PYTHON",
+        help="a Python that has torch and a version of FlyDSL to compare with; repeatable",
+    )
+    options = parser.parse_args(arguments)
+
+    def figures(bench: Bench) -> Iterator[Figure]:
+        store = deployment_store(bench, current=False, reduced=ONE_WIDTH)
+        yield from starting.figures(bench, store)
+        yield from layers.figures(bench, store, options.flydsl)
+
+    return run(options, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

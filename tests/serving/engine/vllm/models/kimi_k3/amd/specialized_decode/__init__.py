@@ -1,0 +1,1 @@
+"""Part of the duck-typed engine; see `vllm`."""

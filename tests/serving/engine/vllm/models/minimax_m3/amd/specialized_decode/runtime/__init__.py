@@ -1,0 +1,3 @@
+"""The settings, by name."""
+
+from .spec import specialized_decode_config as specialized_decode_config
