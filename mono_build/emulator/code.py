@@ -19,8 +19,24 @@ from mono_build.emulator.objects import CodeImage
 from mono_build.emulator.translate.program import Unmodelled, write_program
 
 # The runtime's sources that generated code calls; the scheduler is a library of its own.
-_CALLED = ("vector.c", "memory.c", "conversions.c", "halves.c", "mfma.c")
-_ENGINE = ("engine.c",)
+_CALLED = (
+    "access.c",
+    "conversions.c",
+    "halves.c",
+    "memory_atomic.c",
+    "memory_buffer.c",
+    "memory_global.c",
+    "memory_local.c",
+    "mfma.c",
+    "vector_compare.c",
+    "vector_float.c",
+    "vector_integer.c",
+    "vector_lanes.c",
+    "vector_operands.c",
+    "vector_packed.c",
+)
+_ENGINE = ("engine.c", "workgroup.c")
+_ENGINE_HEADERS = ("engine.h", "wave.h", "workgroup.h")
 _LIBRARY = "code.so"
 _FACTS = "facts.json"
 _INSTRUCTIONS = "instructions.json"
@@ -119,7 +135,7 @@ def engine_library(compiler: Compiler) -> Path:
     def make(place: Path) -> None:
         compiler.library(_compile(compiler, _ENGINE, place), place / "engine.so")
 
-    digest = _digest(compiler, [RUNTIME / n for n in (*_ENGINE, "engine.h", "wave.h")])
+    digest = _digest(compiler, [RUNTIME / n for n in (*_ENGINE, *_ENGINE_HEADERS)])
     return cached_directory("engine", digest, make) / "engine.so"
 
 

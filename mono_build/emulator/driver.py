@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import count
 
 from mono_build.emulator.code import LoadedCode, load_code
-from mono_build.emulator.engine import Engine, LaunchState, Outcome, Schedule
+from mono_build.emulator.engine import Schedule
 from mono_build.emulator.launches import (
     Function,
     Launch,
@@ -22,7 +18,8 @@ from mono_build.emulator.launches import (
 )
 from mono_build.emulator.memory import DeviceMemory
 from mono_build.emulator.objects import read_object
-from mono_build.emulator.reports import deadlock_error, fault_error
+from mono_build.emulator.running import Running
+from mono_build.emulator.streams import Streams
 from mono_build.targets import devices_for
 from mono_runtime.arch import Architecture, parse_architecture
 from mono_runtime.driver import Device, Grid, Submit
@@ -30,29 +27,9 @@ from mono_runtime.errors import DeviceMissing, DriverError
 from mono_runtime.occupancy import workgroups_per_compute_unit
 from mono_runtime.targets import TARGETS
 
-# Wave-instructions between two looks at what other threads want: some tenths of a second.
-_SLICE = 1_000_000
 _PACKET = 64
 # HIP gives the handles 0, 1 and 2 to the default streams of whichever device is current.
 _FIRST_HANDLE = 3
-
-
-@dataclass
-class _Event:
-    device: int
-    launch: Launch | None = None
-    recorded_at: float | None = None
-
-    @property
-    def is_done(self) -> bool:
-        return self.launch is None or self.launch.is_done
-
-    @property
-    def time(self) -> float | None:
-        """When everything before the mark was done, or None."""
-        if self.launch is None:
-            return self.recorded_at
-        return self.launch.finished_at
 
 
 class EmulatedDriver:
@@ -78,21 +55,13 @@ class EmulatedDriver:
         for architecture in self._architectures:
             if architecture.name not in TARGETS:
                 raise DeviceMissing(f"the emulator does not model {architecture}")
-        self._engine = Engine(schedule or Schedule())
         self._memory = DeviceMemory()
+        self._running = Running(self._memory, schedule or Schedule(), wait)
         self._codes: dict[str, LoadedCode] = {}
         self._modules: dict[int, Module] = {}
         self._functions: dict[int, Function] = {}
-        self._streams: dict[int, int] = {}
-        self._events: dict[int, _Event] = {}
-        self._running: list[Launch] = []
-        self._last: dict[tuple[int, int], Launch] = {}
-        self._records: list[LaunchRecord] = []
         self._numbers = count(_FIRST_HANDLE)
-        self._lock = threading.RLock()
-        self._waiting = 0
-        self._wait = wait
-        self._submissions = 0
+        self._streams = Streams(self._numbers)
 
     # Devices.
 
@@ -136,10 +105,10 @@ class EmulatedDriver:
         image = read_object(code)
         if image.arch != architecture.name:
             raise DriverError(f"a code object for {image.arch} on a {architecture} device")
-        with self._locked():
+        with self._running.locked():
             loaded = self._codes.get(image.digest)
         loaded = loaded or load_code(image)
-        with self._locked():
+        with self._running.locked():
             self._codes[image.digest] = loaded
             size = max(start + length for start, _, length in image.segments)
             memory = self._memory.allocate(device, size, "code object")
@@ -152,7 +121,7 @@ class EmulatedDriver:
     def unload_module(self, device: int, module: int) -> None:
         """Release a module, after what runs has ended."""
         self.synchronize(device)
-        with self._locked():
+        with self._running.locked():
             found = self._modules.pop(module, None)
             if found is None:
                 raise DriverError(f"no module {module}")
@@ -161,7 +130,7 @@ class EmulatedDriver:
 
     def function(self, module: int, symbol: str) -> int:
         """The kernel of this name."""
-        with self._locked():
+        with self._running.locked():
             found = self._modules.get(module)
             if found is None:
                 raise DriverError(f"no module {module}")
@@ -214,17 +183,13 @@ class EmulatedDriver:
         def submit(stream: int) -> None:
             if 0 in grid:
                 return
-            with self._locked():
-                self._check_stream(device, stream)
+            with self._running.locked():
+                self._streams.check(device, stream)
                 place = self._memory.allocate(-1, max(1, len(kernargs)), "arguments")
                 ctypes.memmove(place, bytes(kernargs), len(kernargs))
                 launch = make_launch(found, module, stream, shape, capacity, place)
                 self._describe_dispatch(launch, shape)
-                launch.struct.memory = ctypes.pointer(self._memory.table())
-                self._running.append(launch)
-                self._last[device, stream] = launch
-                self._submissions += 1
-                self._engine.submit(launch.struct)
+                self._running.submit(launch)
 
         return submit
 
@@ -260,67 +225,46 @@ class EmulatedDriver:
         """Never: the emulator has no graphs."""
         return False
 
-    def _check_stream(self, device: int, stream: int) -> None:
-        if stream and self._streams.get(stream) != device:
-            raise DriverError(f"device {device} has no stream {stream}")
-
     def create_stream(self, device: int) -> int:
         """A stream that runs beside the default one."""
         self._architecture(device)
-        with self._locked():
-            handle = next(self._numbers)
-            self._streams[handle] = device
-            return handle
+        with self._running.locked():
+            return self._streams.create(device)
 
     def destroy_stream(self, device: int, stream: int) -> None:
         """Release a stream, after its launches."""
         self.synchronize(device, stream)
-        with self._locked():
-            del self._streams[stream]
+        with self._running.locked():
+            self._streams.destroy(stream)
 
     def create_event(self, device: int) -> int:
         """A new event; its times are this computer's."""
         self._architecture(device)
-        with self._locked():
-            handle = next(self._numbers)
-            self._events[handle] = _Event(device)
-            return handle
+        with self._running.locked():
+            return self._streams.create_event()
 
     def destroy_event(self, device: int, event: int) -> None:
         """Release an event."""
-        with self._locked():
-            self._event(event)
-            del self._events[event]
-
-    def _event(self, handle: int) -> _Event:
-        found = self._events.get(handle)
-        if found is None:
-            raise DriverError(f"no event {handle}")
-        return found
+        with self._running.locked():
+            self._streams.destroy_event(event)
 
     def record(self, device: int, event: int, stream: int) -> None:
         """Mark the present end of ``stream``."""
-        with self._locked():
-            self._check_stream(device, stream)
-            found = self._event(event)
-            found.launch = self._last.get((device, stream))
-            found.recorded_at = time.perf_counter()
+        with self._running.locked():
+            self._streams.check(device, stream)
+            self._streams.record(event, self._running.last(device, stream))
 
     def is_done(self, device: int, event: int) -> bool:
         """Whether everything before the mark has ended; lets the emulator go on a little if not."""
-        with self._locked():
-            found = self._event(event)
-            if not found.is_done:
-                self._advance()
-            return found.is_done
+        with self._running.locked():
+            if not self._streams.is_done(event):
+                self._running.advance()
+            return self._streams.is_done(event)
 
     def elapsed(self, device: int, start: int, end: int) -> float:
         """Seconds that this computer took between two marks: not a GPU's time."""
-        with self._locked():
-            first, last = self._event(start).time, self._event(end).time
-        if first is None or last is None:
-            raise DriverError("an event was not recorded, or is not done")
-        return last - first
+        with self._running.locked():
+            return self._streams.elapsed(start, end)
 
     # Waiting.
 
@@ -331,111 +275,39 @@ class EmulatedDriver:
             EmulationError: a launch stopped; its subclasses say why.
         """
         self._architecture(device)
-        self._run_until(
-            lambda: [
-                launch
-                for launch in self._running
-                if launch.device == device and stream in (None, launch.stream)
-            ]
+        self._running.run_until(
+            lambda launch: launch.device == device and stream in (None, launch.stream)
         )
-
-    def _run_until(self, pending: Callable[[], list[Launch]]) -> None:
-        since, seen = time.monotonic(), -1
-        while True:
-            with self._locked():
-                mine = pending()
-                if not mine:
-                    return
-                if self._submissions != seen:
-                    since, seen = time.monotonic(), self._submissions
-                stuck = self._advance()
-                if stuck and not self._may_move(since):
-                    self._stop(deadlock_error(self._engine.waves(), self._by_address()))
-                failures = [launch.failure for launch in mine if launch.failure]
-            if failures:
-                raise failures[0]
-            if stuck:
-                time.sleep(0.001)
-
-    def _may_move(self, since: float) -> bool:
-        """Whether another thread or process may still do what the launches wait for."""
-        if threading.active_count() == 1 and not self._memory.has_imports():
-            return False
-        return time.monotonic() - since < self._wait
-
-    def _advance(self) -> bool:
-        """Run one slice and take out what has ended; True when nobody moves."""
-        table = self._memory.table()
-        for launch in self._running:
-            launch.struct.memory = ctypes.pointer(table)
-        outcome = self._engine.run(_SLICE)
-        now = time.perf_counter()
-        for launch in [x for x in self._running if x.state is LaunchState.FINISHED]:
-            launch.finished_at = now
-            self._records.append(launch.finish())
-            self._retire(launch)
-        if outcome is Outcome.FAULT:
-            fault, place = self._engine.fault()
-            launch = self._by_address()[place.launch]
-            self._stop(fault_error(fault, place, launch, self._memory.explain))
-        elif outcome is Outcome.MEMORY:
-            self._stop(DriverError("no memory for the registers of one more workgroup"))
-        return outcome is Outcome.DEADLOCK
-
-    def _by_address(self) -> dict[int, Launch]:
-        return {ctypes.addressof(launch.struct): launch for launch in self._running}
-
-    def _stop(self, error: Exception) -> None:
-        """End every launch with ``error``; whoever waits for one gets it."""
-        self._engine.abort()
-        for launch in list(self._running):
-            launch.failure = error
-            launch.finished_at = time.perf_counter()
-            self._retire(launch)
-
-    def _retire(self, launch: Launch) -> None:
-        self._running.remove(launch)
-        self._memory.free(launch.kernargs)
-        if launch.struct.dispatch:
-            self._memory.free(launch.struct.dispatch)
 
     def use(self, schedule: Schedule) -> None:
         """Let waves take turns by ``schedule`` from now on; `DriverError` while something runs."""
-        with self._locked():
-            if self._running:
-                raise DriverError("the schedule cannot change while launches run")
-            self._engine.close()
-            self._engine = Engine(schedule)
+        with self._running.locked():
+            self._running.use(schedule)
 
     def take_records(self) -> list[LaunchRecord]:
         """What finished launches did since the last call, in the order of their ends."""
-        with self._locked():
-            taken, self._records = self._records, []
-            return taken
+        with self._running.locked():
+            return self._running.take_records()
 
     # Memory.
 
     def allocate(self, device: int, size: int, *, uncached: bool = False) -> int:
         """``size`` bytes; ``uncached`` ones can be exported to other processes."""
         self._architecture(device)
-        with self._locked():
+        with self._running.locked():
             address = self._memory.allocate(device, size, is_shared=uncached)
-            self._forget()
+            self._running.forget_sites()
             return address
 
     def free(self, device: int, address: int) -> None:
         """Release an allocation, after what runs on ``device`` has ended."""
         self.synchronize(device)
-        with self._locked():
+        with self._running.locked():
             self._free(address)
 
     def _free(self, address: int) -> None:
         self._memory.free(address)
-        self._forget()
-
-    def _forget(self) -> None:
-        for launch in self._running:
-            launch.forget_sites()
+        self._running.forget_sites()
 
     def fill(self, device: int, address: int, value: int, size: int) -> None:
         """Set bytes, after what the default stream holds."""
@@ -454,26 +326,26 @@ class EmulatedDriver:
 
     def _access(self, device: int, address: int, size: int, action: str, stream: int = 0) -> None:
         self.synchronize(device, stream)
-        with self._locked():
+        with self._running.locked():
             self._memory.check(address, size, action)
 
     def export_memory(self, device: int, address: int) -> bytes:
         """A handle for other processes of this user; for ``uncached`` allocations."""
-        with self._locked():
+        with self._running.locked():
             return self._memory.export(address)
 
     def import_memory(self, device: int, handle: bytes) -> int:
         """Map another process's allocation; this process's own keeps its address."""
         self._architecture(device)
-        with self._locked():
+        with self._running.locked():
             return self._memory.import_(device, handle)
 
     def release_memory(self, device: int, address: int) -> None:
         """Undo `import_memory`."""
         self.synchronize(device)
-        with self._locked():
+        with self._running.locked():
             self._memory.release(address)
-            self._forget()
+            self._running.forget_sites()
 
     def enable_peer_access(self, device: int, peer: int) -> None:
         """Nothing to do: emulated devices of a process share its address space."""
@@ -482,21 +354,5 @@ class EmulatedDriver:
 
     def close(self) -> None:
         """End what runs and release the scheduler."""
-        with self._locked():
-            self._stop(DriverError("the emulator was closed"))
-            self._engine.close()
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        # A thread that runs slices takes the lock again at once; it looks at the count to let others in.
-        self._waiting += 1
-        try:
-            self._lock.acquire()
-        finally:
-            self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._lock.release()
-            if self._waiting:
-                time.sleep(0)
+        with self._running.locked():
+            self._running.close()

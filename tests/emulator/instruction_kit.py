@@ -37,7 +37,8 @@ uint32_t run_at(uint64_t address, uint32_t *registers, uint32_t *scalars, uint32
     return answer;
 }
 """
-_RUNTIME = ("vector.c", "conversions.c", "halves.c", "mfma.c")
+_VECTOR = ("compare", "float", "integer", "lanes", "operands", "packed")
+_RUNTIME = ("conversions.c", "halves.c", "mfma.c", *(f"vector_{part}.c" for part in _VECTOR))
 
 
 class Instructions:

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "workgroup.h"
+
 enum launch_state { LAUNCH_WAITING = 0, LAUNCH_RUNNING = 1, LAUNCH_FINISHED = 2, LAUNCH_STOPPED = 3 };
 
 struct engine {
@@ -11,6 +13,8 @@ struct engine {
     struct launch *launches; /* in order of submission, unfinished only */
     struct workgroup *groups; /* resident */
     struct workgroup **last_group; /* where the next one is linked in */
+    struct surroundings around;
+    struct spare spare;
     const struct wave *faulty;
     uint64_t random;
     uint64_t clock;     /* wave-instructions executed in all */
@@ -19,53 +23,7 @@ struct engine {
     uint64_t seen;      /* `progress` when it was last looked at */
     uint64_t still_since; /* `clock` at that moment */
     uint64_t ready_waves; /* of the last round */
-    uint32_t serial;      /* of the next wave */
-    struct block *spare;  /* memory of workgroups that have ended, all of one size */
 };
-
-/* One workgroup's registers, waves, LDS and scratch are one piece, which the next workgroup takes over:
- * fresh memory costs more than running a short kernel. */
-struct block {
-    struct block *next;
-    size_t size;
-    uint8_t *memory;
-};
-
-static void drop_spare(struct engine *e)
-{
-    while (e->spare) {
-        struct block *b = e->spare;
-        e->spare = b->next;
-        free(b->memory);
-        free(b);
-    }
-}
-
-static struct block *take_block(struct engine *e, size_t size)
-{
-    struct block *b = e->spare;
-    if (b && b->size == size) {
-        e->spare = b->next;
-        return b;
-    }
-    drop_spare(e);
-    b = malloc(sizeof *b);
-    if (b && (b->memory = aligned_alloc(64, size))) {
-        b->size = size;
-        return b;
-    }
-    free(b);
-    return NULL;
-}
-
-static void give_block(struct engine *e, struct block *b)
-{
-    if (e->spare && e->spare->size != b->size)
-        drop_spare(e);
-    b->next = e->spare;
-    e->spare = b;
-}
-
 
 struct engine *engine_create(const struct engine_options *options)
 {
@@ -73,15 +31,10 @@ struct engine *engine_create(const struct engine_options *options)
     if (!e)
         return NULL;
     e->options = *options;
+    e->around = (struct surroundings){options->poison, 0, &e->progress, &e->time};
     e->last_group = &e->groups;
     e->random = options->seed * 0x9E3779B97F4A7C15ull + 0x2545F4914F6CDD1Dull;
     return e;
-}
-
-static void free_group(struct engine *e, struct workgroup *g)
-{
-    give_block(e, g->block);
-    free(g);
 }
 
 void engine_abort(struct engine *e)
@@ -89,7 +42,7 @@ void engine_abort(struct engine *e)
     while (e->groups) {
         struct workgroup *g = e->groups;
         e->groups = g->next;
-        free_group(e, g);
+        workgroup_free(&e->spare, g);
     }
     e->last_group = &e->groups;
     for (struct launch *l = e->launches; l; l = l->next)
@@ -101,7 +54,7 @@ void engine_abort(struct engine *e)
 void engine_destroy(struct engine *e)
 {
     engine_abort(e);
-    drop_spare(e);
+    spare_drop(&e->spare);
     free(e);
 }
 
@@ -129,104 +82,13 @@ static uint64_t total_groups(const struct launch *l)
     return (uint64_t)l->grid[0] * l->grid[1] * l->grid[2];
 }
 
-/* Registers as the dispatcher sets them (LLVM, "User Guide for AMDGPU Backend", initial kernel state). */
-static void set_scalars(struct wave *w, const struct launch *l, const struct workgroup *g)
-{
-    if (l->dispatch_sgpr != UINT32_MAX)
-        set_pair(w->s + l->dispatch_sgpr, l->dispatch);
-    if (l->kernarg_sgpr != UINT32_MAX)
-        set_pair(w->s + l->kernarg_sgpr, l->kernargs);
-    if (l->preload_count)
-        memcpy(w->s + l->preload_sgpr, (const uint32_t *)(uintptr_t)l->kernargs + l->preload_offset,
-               4 * (size_t)l->preload_count);
-    uint32_t next = l->user_sgprs;
-    for (int k = 0; k < 3; k++)
-        if (l->group_ids >> k & 1)
-            w->s[next++] = g->id[k];
-}
-
-static void start_wave(struct engine *e, struct workgroup *g, struct wave *w, uint32_t number)
-{
-    struct launch *l = g->launch;
-    const uint64_t items = (uint64_t)l->block[0] * l->block[1] * l->block[2];
-    w->group = g;
-    w->launch = l;
-    w->number = number;
-    w->serial = e->serial++;
-    w->v = g->registers + (size_t)number * l->rows;
-    w->lds = g->lds;
-    w->lds_size = l->lds_size;
-    w->scratch_size = l->scratch_size;
-    w->scratch = g->scratch + (size_t)number * LANES * l->scratch_size;
-    w->sites = l->sites;
-    w->memory = l->memory;
-    w->progress = &e->progress;
-    w->clock = &e->time;
-    w->segment = l->entry;
-    w->mode = l->mode;
-    for (int k = 0; k < 128; k++)
-        w->s[k] = e->options.poison;
-    set_scalars(w, l, g);
-    uint64_t exec = 0;
-    for (int i = 0; i < LANES; i++) {
-        const uint64_t item = (uint64_t)number * LANES + (uint64_t)i;
-        if (item >= items)
-            continue;
-        exec |= 1ull << i;
-        const uint32_t x = (uint32_t)(item % l->block[0]);
-        const uint32_t y = (uint32_t)(item / l->block[0] % l->block[1]);
-        const uint32_t z = (uint32_t)(item / l->block[0] / l->block[1]);
-        w->v[0][i] = x | y << 10 | z << 20;
-    }
-    set_pair(w->s + EXEC, exec);
-    for (int i = 0; i < LANES; i++)
-        w->m[i] = -(uint32_t)(exec >> i & 1);
-}
-
-static void poison(void *to, size_t bytes, uint32_t value)
-{
-    uint32_t *words = to;
-    for (size_t k = 0; k < bytes / 4; k++)
-        words[k] = value;
-}
-
-static size_t rounded(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 /* One more workgroup of a running launch; 0 when memory is out. */
 static int start_group(struct engine *e, struct launch *l)
 {
-    const uint64_t items = (uint64_t)l->block[0] * l->block[1] * l->block[2];
-    const uint32_t waves = (uint32_t)((items + LANES - 1) / LANES);
-    const size_t registers = (size_t)waves * l->rows * sizeof(row);
-    const size_t lds = rounded(l->lds_size);
-    const size_t scratch = rounded((size_t)waves * LANES * l->scratch_size);
-    const size_t states = rounded(waves * sizeof(struct wave));
-    struct workgroup *g = calloc(1, sizeof *g);
+    struct workgroup *g = workgroup_create(&e->spare, &e->around, l, l->next_group);
     if (!g)
         return 0;
-    g->block = take_block(e, registers + lds + scratch + states);
-    if (!g->block) {
-        free(g);
-        return 0;
-    }
-    uint8_t *memory = g->block->memory;
-    poison(memory, registers + lds + scratch, e->options.poison);
-    g->registers = (row *)memory;
-    g->lds = memory + registers;
-    g->scratch = memory + registers + lds;
-    g->wave = (struct wave *)(memory + registers + lds + scratch);
-    memset(g->wave, 0, states);
-    const uint64_t number = l->next_group++;
-    g->launch = l;
-    g->id[0] = (uint32_t)(number % l->grid[0]);
-    g->id[1] = (uint32_t)(number / l->grid[0] % l->grid[1]);
-    g->id[2] = (uint32_t)(number / l->grid[0] / l->grid[1]);
-    g->waves = waves;
-    for (uint32_t k = 0; k < waves; k++)
-        start_wave(e, g, &g->wave[k], k);
+    l->next_group++;
     *e->last_group = g;
     e->last_group = &g->next;
     l->live_groups++;
@@ -276,7 +138,7 @@ static void end_group(struct engine *e, struct workgroup *g)
     *link = g->next;
     if (e->last_group == &g->next)
         e->last_group = link;
-    free_group(e, g);
+    workgroup_free(&e->spare, g);
     l->live_groups--;
     l->ended_groups++;
     if (l->ended_groups == total_groups(l))
