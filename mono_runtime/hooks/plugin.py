@@ -38,12 +38,14 @@ def register() -> None:
     with _lock:
         if _serving is not None:
             return
+        from mono_runtime.hooks.deepseek_v41.health import wait_seconds
         from mono_runtime.hooks.runner_choice import wanted_runner
         from mono_runtime.hooks.serving import Serving
         from mono_runtime.policy import policy_from
 
         # Now, and not in the middle of the engine's imports.
         wanted_runner()
+        wait_seconds()
         policy_from(os.environ)
         made = Serving()
         install(made)

@@ -73,7 +73,7 @@ class Prepared:
         """The key of a launch of this deployment; ``variant`` is what differs from the defaults."""
         return self.planned.family.key(self.planned.deployment, name, rows, variant)
 
-    def launch(self, name: str, rows: int, **variant: Scalar) -> Callable[..., Any] | None:
+    def launch(self, name: str, rows: int, /, **variant: Scalar) -> Callable[..., Any] | None:
         """A launch under the policy; None means that the caller runs the engine's own path.
 
         Raises:

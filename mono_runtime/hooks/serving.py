@@ -197,13 +197,13 @@ class Serving:
             return self._refused(family, policy, _told(ranks, error))
         planned = plan_deployment(config, loader.device.architecture.name)
         if isinstance(planned, NotServed):
-            return self._not_served(family or planned.family, planned.reasons)
+            return self._not_served(family or planned.family, planned.reasons, asked=planned.asked)
         name = planned.family.name
         known = self._states.get(name)
         if known is not None:
             return known
         if family not in (None, name):
-            return self._not_served(family, (f"the config describes {name}",))
+            return self._not_served(family, (f"the config describes {name}",), asked=True)
         for note in planned.notes:
             logger().info("%s: %s", name, note)
         try:
@@ -273,13 +273,15 @@ class Serving:
         )
         return declined
 
-    def _not_served(self, family: str | None, reasons: tuple[str, ...]) -> Declined:
+    def _not_served(self, family: str | None, reasons: tuple[str, ...], *, asked: bool) -> Declined:
         from mono_runtime.hooks.prepared import Declined
 
         declined = Declined(reasons, by_policy=False)
         if family is not None:
             self._states[family] = declined
-        logger().info(
+        # Who asked for mono kernels gets other ones than the store's, or none.
+        logger().log(
+            logging.WARNING if asked else logging.INFO,
             "no prebuilt launches are used%s: %s",
             f" for {family}" if family else "",
             "; ".join(reasons),

@@ -109,6 +109,7 @@ def test_messages_go_where_the_engines_go() -> None:
     [
         ("MONO_V41_RUNNER", "mine", "MONO_V41_RUNNER is 'mine'"),
         ("MONO_POLICY", "lenient", "MONO_POLICY"),
+        ("MONO_WAIT_SECONDS", "soon", "MONO_WAIT_SECONDS is 'soon'"),
     ],
 )
 def test_a_variable_with_no_legal_value_is_one_clear_error(

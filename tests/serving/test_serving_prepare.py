@@ -80,6 +80,16 @@ def test_mono_kernels_that_are_off_are_left_off_without_a_load(
     assert hip.calls("hipModuleLoadData") == 0
 
 
+def test_mono_kernels_that_were_asked_for_in_vain_are_a_warning(
+    hip: StandIn, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = config(V41, parallel_config={"tensor_parallel_size": 8})
+    assert serving_of(store).prepare(asked, family=V41) is None
+    (record,) = [r for r in caplog.records if "no prebuilt launches" in r.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert "TP 2 and 4 only, not 8" in record.getMessage()
+
+
 def test_a_missing_launch_is_refused_at_load_under_strict(hip: StandIn, tmp_path: Path) -> None:
     keys = planned(V41).keys
     serving = serving_of(store_of(tmp_path / "s", keys[:-1]))

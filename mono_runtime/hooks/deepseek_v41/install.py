@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from mono_runtime.hooks.deepseek_v41.engine import Engine, VllmEngine
 from mono_runtime.hooks.deepseek_v41.factory import LayerFactory, RunnerMaker
 from mono_runtime.hooks.deepseek_v41.health import Health
-from mono_runtime.hooks.deepseek_v41.runner import Kind, LaunchSource, MonoRunner, Place
+from mono_runtime.hooks.deepseek_v41.runner import Kind, MonoRunner, Place
 from mono_runtime.hooks.deepseek_v41.watching import watched
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class DeviceRunners:
         place = Place(engine.arch(), engine.tp(), engine.rank())
         runner = MonoRunner(
             place,
-            cast("LaunchSource", prepared),
+            prepared,
             TorchTensors(torch.device("cuda", engine.device())),
             partial(_peer_memory, prepared),
             kind=kind,
