@@ -1,4 +1,4 @@
-"""A decoder layer of DeepSeek-V4.1 by our runner on two emulated devices, beside the torch reference.
+"""A decoder layer of DeepSeek-V4.1 by our hook and runner on emulated devices, beside the torch reference.
 
 The launches come from a store that is built of vLLM's kernels; each rank is a thread with a device of its
 own, and the ranks share peer memory. What a step leaves is compared stage by stage, as in the cases of
@@ -7,7 +7,6 @@ single launches, and from its inputs alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +28,7 @@ from mono_build.emulator.cases.deepseek_v41 import ffn, k1, k2
 from mono_build.emulator.cases.deepseek_v41.build import Build, Target
 from mono_build.emulator.cases.deepseek_v41.inputs import activations
 from mono_build.emulator.cases.deepseek_v41.inputs import step as made_inputs
+from mono_build.emulator.cases.deepseek_v41.read import RankMemory
 from mono_build.emulator.cases.deepseek_v41.rng import Random
 from mono_build.emulator.cases.deepseek_v41.weights import LayerWeights as MadeWeights
 from mono_runtime.hooks.deepseek_v41.inputs import LayerStep
@@ -38,8 +38,10 @@ from mono_runtime.hooks.serving import Serving
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 SEED = 3
-ROWS = 3
-LAYER = Build(ROWS, 2, ratio=2, fold=True, index=True)
+# The widest step of a request with two drafts; one row of it is padding.
+GFX950 = Target(Build(3, 2, ratio=2, index=True), "gfx950")
+# As production has it: four ranks, and the keys listed by a launch of their own.
+GFX942 = Target(Build(2, 4, ratio=2, index=True), "gfx942")
 MANIFEST = """
 schema: 1
 builds:
@@ -52,15 +54,21 @@ builds:
       - {launch: k1, ratio: 2, fold: true, index: true}
       - {launch: k2, ratio: 2, fold: false, index: true}
       - {launch: k2, ratio: 2, fold: true, index: true}
-      - {launch: k2, ratio: 2, fold: true, index: false}
-      - {launch: keylist}
       - {launch: ffn}
+  - family: deepseek_v41
+    arch: gfx942
+    tp: 4
+    rows: [2]
+    variants:
+      - {launch: k1, ratio: 2, fold: true, index: true}
+      - {launch: keylist}
+      - {launch: k2, ratio: 2, fold: true, index: false}
 """
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, cache: str, kernels: list[str]) -> Path:
-    """The launches of a layer at one width."""
+    """The launches of a layer at one width of each architecture."""
     directory = tmp_path_factory.mktemp("layer")
     manifest = directory / "m.yaml"
     manifest.write_text(MANIFEST)
@@ -74,13 +82,6 @@ def store(tmp_path_factory: pytest.TempPathFactory, cache: str, kernels: list[st
 @pytest.fixture(autouse=True)
 def _kept_translations(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MONO_CACHE", cache)
-
-
-@pytest.fixture
-def devices(store: Path) -> Iterator[Devices]:
-    """Two emulated devices with the store's launches, agreed on."""
-    with Devices(store, "gfx950", LAYER.tp, ROWS) as found:
-        yield found
 
 
 class Layer:
@@ -101,8 +102,12 @@ class Layer:
         return check(memory)
 
     def back(self, memory: LayerMemory) -> list[Comparison]:
-        """What K2 left on all ranks."""
-        return self.case.steps[1].check(memory)
+        """The keys that K2 had, and what it left, on all ranks."""
+        found = self.case.steps[1].check(memory)
+        for rank in range(self.target.build.tp):
+            of_rank = RankMemory(memory, rank, self.target)
+            found += k1.key_checks(of_rank, self.target, self.inputs)
+        return found
 
 
 class Selection:
@@ -132,7 +137,7 @@ FFN_INPUTS = ("part", "res_mid", "post_mid", "comb_mid", "pre_mid")
 
 
 def serving_layers(
-    rank: EmulatedRank, devices: Devices, whole: Any, ffn_only: Any
+    rank: EmulatedRank, devices: Devices, build: Build, whole: Any, ffn_only: Any
 ) -> tuple[EmulatedEngine, Any, Any]:
     """What the installed hook gives for two of vLLM's layers, as a server's process has it."""
     environ = {"MONO_STORE": str(devices.path), "MONO_POLICY": "strict"}
@@ -142,13 +147,14 @@ def serving_layers(
     module.__dict__["MonoDecodeLayer"] = "vLLM's own"
     install(module, serving, engine=engine, maker=EmulatedMaker(rank))
     create = module.__dict__["MonoDecodeLayer"].create
-    config = vllm_config(LAYER.tp, drafts=ROWS - 1)
+    config = vllm_config(build.tp, drafts=build.tokens - 1)
     return engine, create(whole, config), create(ffn_only, config)
 
 
 def run_hooked(layer: Layer, devices: Devices) -> tuple[dict[str, Comparison], ...]:
     """A whole layer on all ranks by the hook, then the FFN of one whose attention the engine runs."""
-    target = Target(Build(ROWS, LAYER.tp), devices.arch, epoch=1)
+    build = layer.target.build
+    target = Target(Build(build.tokens, build.tp), devices.arch, epoch=1)
     other = ffn.case(target, SEED)
     found: list[Comparison] = []
     with devices.holding(layer.case) as memory, devices.holding(other) as of_ffn:
@@ -158,13 +164,11 @@ def run_hooked(layer: Layer, devices: Devices) -> tuple[dict[str, Comparison], .
             rest = LayerContent(of_ffn.case, other, target, rank.number)
             step = content.step(layer.inputs)
             selection = Selection(layer, rank, memory, step)
-            weights = content.weights(ratio=LAYER.ratio, whole=True)
+            weights = content.weights(whole=True)
             vllm = decoder_layer(weights, step, selection)
-            vllm_ffn = decoder_layer(
-                rest.weights(ratio=0, whole=False), step, selection, kv_mxfp8=True
-            )
-            engine, whole, half = serving_layers(rank, devices, vllm, vllm_ffn)
-            engine.context = forward_context(vllm, step, LAYER.ratio)
+            vllm_ffn = decoder_layer(rest.weights(whole=False), step, selection, kv_mxfp8=True)
+            engine, whole, half = serving_layers(rank, devices, build, vllm, vllm_ffn)
+            engine.context = forward_context(vllm, step, build.ratio)
             x, *others = content.activations(*INPUTS)
             outputs = whole(vllm, x, step.positions, *others)
             rank.synchronize()
@@ -183,8 +187,8 @@ def run_hooked(layer: Layer, devices: Devices) -> tuple[dict[str, Comparison], .
         return _named(found), _named(other.steps[0].check(of_ffn))
 
 
-def run_with_key_list(layer: Layer, devices: Devices) -> dict[str, Comparison]:
-    """A whole layer on all ranks, its keys listed by a launch of their own."""
+def run_directly(layer: Layer, devices: Devices) -> dict[str, Comparison]:
+    """A whole layer on all ranks by runners alone."""
     found: list[Comparison] = []
     with devices.holding(layer.case) as memory:
 
@@ -192,8 +196,8 @@ def run_with_key_list(layer: Layer, devices: Devices) -> dict[str, Comparison]:
             content = LayerContent(memory.case, layer.case, layer.target, rank.number)
             step = content.step(layer.inputs)
             selection = Selection(layer, rank, memory, step)
-            runner = rank.make_runner(rank.launches(), key_list=True)
-            weights = content.weights(ratio=LAYER.ratio, whole=True)
+            runner = rank.make_runner(rank.launches())
+            weights = content.weights(whole=True)
             given = content.activations(*INPUTS)
             outputs = runner.forward(weights, step, *given, select=selection)
             rank.synchronize()
@@ -214,29 +218,40 @@ def failing(found: dict[str, Comparison]) -> list[str]:
     return [str(c) for c in found.values() if not c.passed]
 
 
-OUTPUTS = {
-    f"{what}, rank {rank}{whole}"
-    for rank in range(2)
-    for what in ("streams", "output")
-    for whole in (", from the launch's inputs",)
+def outputs(ranks: int) -> set[str]:
+    """What a layer leaves, compared with what follows from its inputs alone."""
+    return {
+        f"{n}, rank {r}, from the launch's inputs"
+        for r in range(ranks)
+        for n in ("streams", "output")
+    }
+
+
+FRONT = {
+    "normed input",
+    "query's low rank",
+    "query",
+    "KV record, E4M3 part",
+    "key table",
+    "key counts",
 }
 
 
-def test_a_hooked_layer_and_then_an_ffn_match_the_reference_under_an_isa_model(
-    devices: Devices,
-) -> None:
-    layer, half = run_hooked(Layer(Target(LAYER, "gfx950")), devices)
-    assert failing(layer) == []
-    assert OUTPUTS | {"normed input", "query's low rank", "key table", "key counts"} <= set(layer)
-    assert failing(half) == []
-    assert OUTPUTS | {"epoch, rank 1"} <= set(half)
-    assert devices.launched() == {"ffn": 2, "k1": 2, "k2": 2}
+def test_a_hooked_layer_and_then_an_ffn_match_the_reference_under_an_isa_model(store: Path) -> None:
+    with Devices(store, GFX950) as devices:
+        layer, half = run_hooked(Layer(GFX950), devices)
+        assert failing(layer) == []
+        assert outputs(2) | FRONT <= set(layer)
+        assert failing(half) == []
+        assert outputs(2) | {"epoch, rank 1"} <= set(half)
+        assert devices.launched() == {"ffn": 2, "k1": 2, "k2": 2}
 
 
-def test_a_layer_with_its_key_list_as_a_launch_matches_the_reference_under_an_isa_model(
-    devices: Devices,
+def test_a_layer_of_gfx942_with_its_key_list_matches_the_reference_under_an_isa_model(
+    store: Path,
 ) -> None:
-    found = run_with_key_list(Layer(Target(LAYER, "gfx950")), devices)
-    assert failing(found) == []
-    assert OUTPUTS | {"normed input", "key table", "key counts"} <= set(found)
-    assert devices.launched() == {"k1": 2, "k2": 2, "keylist": 2}
+    with Devices(store, GFX942) as devices:
+        found = run_directly(Layer(GFX942), devices)
+        assert failing(found) == []
+        assert outputs(4) | FRONT <= set(found)
+        assert devices.launched() == {"k1": 4, "k2": 4, "keylist": 4}

@@ -116,7 +116,7 @@ class LayerContent:
         assert torch.Size(whole).numel() * dtype.itemsize == size, (name, whole, dtype, size)
         return view(self._memory.address(self._rank, Address(name)), whole, dtype)
 
-    def weights(self, *, ratio: int, whole: bool) -> LayerWeights:
+    def weights(self, *, whole: bool) -> LayerWeights:
         """The layer's weights."""
         b = self._target.build
         layout = Layout(self._target.arch, b.tp, b.experts, whole)
@@ -125,7 +125,7 @@ class LayerContent:
             table = attention_table(layout)
             attention = AttentionWeights(**self._named(table, AttentionWeights, ATTENTION))
         halves: dict[str, Any] = self._named(ffn_table(layout), LayerWeights, FFN)
-        return LayerWeights(layer=2, ratio=ratio, attention=attention, **halves)
+        return LayerWeights(layer=1, ratio=b.ratio, attention=attention, **halves)
 
     def activations(self, *names: str) -> list[torch.Tensor]:
         """A seam's inputs by the case's names: output, streams, post, comb and pre."""
@@ -280,9 +280,10 @@ _OUTPUTS = ("out", "res_out", "post_out", "comb_out", "pre_out")
 class Devices:
     """A store's launches on an emulated device for each rank; the ranks are threads."""
 
-    def __init__(self, path: Path, arch: str, tp: int, rows: int) -> None:
-        self.path, self.arch, self.rows = path, arch, rows
-        self.driver = EmulatedDriver((arch,) * tp, wait=LIMIT)
+    def __init__(self, path: Path, target: Target) -> None:
+        tp, self.arch, self.rows = target.build.tp, target.arch, target.build.tokens
+        self.path = path
+        self.driver = EmulatedDriver((target.arch,) * tp, wait=LIMIT)
         self.store = mono_runtime.open(path, driver=self.driver, policy="strict")
         self.ranks = [EmulatedRank(self, member) for member in local_groups(tp)]
         self._meeting = threading.Barrier(tp)
