@@ -103,7 +103,7 @@ ERRORS = {
     "no bit for compressed slots": (" | _COMPRESSED", " | 0"),
     "a hole that is a key": ("if row >= 0:", "if row >= _NONE:"),
     "window slots by their place in the table": ("+ entry - selected,", "+ entry,"),
-    "another request's blocks": ("_load(t2r, token, Int32)", "Int32(0)"),
+    "another request's blocks": ("_load(t2r, token, Uint32)", "Uint32(0)"),
     "padding that has keys": ("if _load(slot, token, Int64) >= 0:", "if token >= 0:"),
     "a count that leaves out the window": (
         "_store(klen, token, length)",
