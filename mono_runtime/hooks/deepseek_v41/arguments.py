@@ -27,17 +27,18 @@ Run = Callable[[Sequence[int], int], None]
 STEP = ("pos", "slot", "swa_idx", "swa_lens", "t2r")
 CACHES = (
     *("swa", "swa_stride", "swa_block"),
-    *("comp", "comp_stride", "comp_block", "comp_bt", "bt_stride", "topk"),
+    *("comp", "comp_stride", "comp_block", "topk"),
 )
+TABLE = ("comp_bt", "bt_stride")
 INPUTS = ("pend", "res_in", "post_in", "comb_in", "pre_in")
 FFN_INPUTS = ("part", *INPUTS[1:])
 OUTPUTS = ("out", "res_out", "post_out", "comb_out", "pre_out")
 
 K1, K2, FFN, KEY_LIST = "k1", "k2", "ffn", "keylist"
 OFFERED: Mapping[str, tuple[str, ...]] = {
-    K1: (*INPUTS, *STEP, *CACHES),
-    KEY_LIST: (*STEP, *CACHES),
-    K2: (*OUTPUTS, *STEP, *CACHES),
+    K1: (*INPUTS, *STEP, *TABLE, *CACHES),
+    KEY_LIST: (*STEP, *TABLE, *CACHES),
+    K2: (*OUTPUTS, *STEP, *TABLE, *CACHES),
     FFN: (*FFN_INPUTS, *OUTPUTS),
 }
 # What a launch has no use for, although the others of its layer do.

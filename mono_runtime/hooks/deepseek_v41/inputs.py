@@ -91,38 +91,43 @@ class CacheNumbers:
         Raises:
             ArgumentMismatch: lists all that do not fit.
         """
-        swa, far, table, topk = (
-            step.swa_cache,
-            step.comp_cache,
-            step.comp_block_table,
-            step.topk_indices,
-        )
+        swa, far, topk = step.swa_cache, step.comp_cache, step.topk_indices
         looks = [_Look("swa_cache", swa, "uint8").records()]
         if ratio:
             looks += [
                 _Look("topk_indices", topk, "int32").rows_of(rows, SELECTED),
                 _Look("comp_cache", far, "uint8").records(),
-                _Look("comp_block_table", table, "int32").table(),
             ]
         _require(*looks)
-        self._of = (swa, far, table, topk)
-        self.numbers = (swa.data_ptr(), swa.stride(0), swa.shape[1], dummy, 0, 1, dummy, 0, dummy)
-        if ratio and far is not None and table is not None and topk is not None:
-            self.numbers = (
-                *self.numbers[:3],
-                *(far.data_ptr(), far.stride(0), far.shape[1]),
-                *(table.data_ptr(), table.stride(0), topk.data_ptr()),
-            )
+        self._of = (swa, far, topk)
+        compressed = (dummy, 0, 1, dummy)
+        if ratio and far is not None and topk is not None:
+            compressed = (far.data_ptr(), far.stride(0), far.shape[1], topk.data_ptr())
+        self.numbers = (swa.data_ptr(), swa.stride(0), swa.shape[1], *compressed)
 
     def are_of(self, step: LayerStep) -> bool:
         """Whether these are the numbers of ``step``: it has the very same tensors."""
-        swa, far, table, topk = self._of
-        return (
-            step.swa_cache is swa
-            and step.comp_cache is far
-            and step.comp_block_table is table
-            and step.topk_indices is topk
-        )
+        swa, far, topk = self._of
+        return step.swa_cache is swa and step.comp_cache is far and step.topk_indices is topk
+
+
+class TableNumbers:
+    """The numbers of a step's block table, in the order of `arguments.TABLE`.
+
+    It is the same for all layers of a compress ratio, and another at each step.
+    """
+
+    __slots__ = ("_of", "numbers")
+
+    def __init__(self, table: torch.Tensor | None) -> None:
+        """Look at the table; `ArgumentMismatch` when it does not fit."""
+        _require(_Look("comp_block_table", table, "int32").table())
+        self._of = table
+        self.numbers = () if table is None else (table.data_ptr(), table.stride(0))
+
+    def are_of(self, table: torch.Tensor | None) -> bool:
+        """Whether these are the numbers of this very tensor."""
+        return table is self._of
 
 
 def require_activations(

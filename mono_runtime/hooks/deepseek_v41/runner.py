@@ -17,6 +17,7 @@ from mono_runtime.hooks.deepseek_v41.inputs import (
     LayerOutputs,
     LayerStep,
     StepNumbers,
+    TableNumbers,
     require_activations,
 )
 from mono_runtime.hooks.deepseek_v41.launches import (
@@ -92,6 +93,8 @@ class MonoRunner:
         self._wholes: dict[tuple[int, int, bool, bool], WholeLayer] = {}
         self._ffns: dict[tuple[int, int, int], FfnLayer] = {}
         self._step: StepNumbers | None = None
+        self._tables: dict[int, TableNumbers] = {}
+        self._no_table = (self._buffers.dummy.data_ptr(), 0)
         self._seen: set[tuple[object, ...]] = set()
 
     @property
@@ -140,7 +143,11 @@ class MonoRunner:
         layer = self._wholes.get((id(weights), rows, fold, index))
         if layer is None:
             layer = self._meet(weights, rows, fold=fold, index=index)
-        moving = self._step_numbers(step, rows) + self._cache_numbers(step, rows, layer)
+        moving = (
+            self._step_numbers(step, rows)
+            + self._table_numbers(step, layer.weights.ratio)
+            + self._cache_numbers(step, rows, layer)
+        )
         outputs, written = self._outputs(rows)
         stream = self._tensors.stream()
         layer.k1(given + moving, stream)
@@ -189,7 +196,7 @@ class MonoRunner:
 
     def close(self) -> None:
         """Release peer memory; collective. No launch may be running, and none may follow."""
-        self._wholes, self._ffns, self._step = {}, {}, None
+        self._wholes, self._ffns, self._step, self._tables = {}, {}, None, {}
         self._buffers.close()
 
     def _meet(self, weights: LayerWeights, rows: int, *, fold: bool, index: bool) -> WholeLayer:
@@ -236,6 +243,14 @@ class MonoRunner:
         known = self._step
         if known is None or not known.are_of(step, rows):
             known = self._step = StepNumbers(step, rows, self.kind.swa_width)
+        return known.numbers
+
+    def _table_numbers(self, step: LayerStep, ratio: int) -> tuple[int, ...]:
+        if not ratio:
+            return self._no_table
+        known, table = self._tables.get(ratio), step.comp_block_table
+        if known is None or not known.are_of(table):
+            known = self._tables[ratio] = TableNumbers(table)
         return known.numbers
 
     def _cache_numbers(self, step: LayerStep, rows: int, layer: WholeLayer) -> tuple[int, ...]:
