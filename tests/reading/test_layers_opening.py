@@ -178,7 +178,7 @@ def test_a_pinned_digest_of_something_else_is_refused(store: Path) -> None:
     found = layers.find(key(1))
     with pytest.raises(StoreDamaged, match="not an index"):
         open_layers(store, digest=layers.artefact(found).inputs, environ={})
-    with pytest.raises(StoreFormat, match="the index has schema 2"):
+    with pytest.raises(StoreFormat, match="the index has schema 3"):
         open_layers(store, digest=found.entry.artefact, environ={})
     with pytest.raises(StoreDamaged, match="not JSON"):
         open_layers(store, digest="sha256:" + hashlib.sha256(code(1)).hexdigest(), environ={})
