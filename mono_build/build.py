@@ -180,7 +180,7 @@ class _Build:
                         left.pop(event.outcome.key, None)
                     yield event
         except SessionDied as error:
-            failure = Failure("died", str(error), error.fix)
+            failure = Failure("died", error.what, error.fix)
             for key in left:
                 yield Event("done", key, Outcome(key, FAILED, failure=failure, log=error.where))
 

@@ -105,7 +105,7 @@ def _events(process: subprocess.Popen[bytes], log: Path) -> Generator[Event, Non
         raise SessionDied(
             f"the compile session ended early: {_reason(log)}",
             where=str(log),
-            fix="mono-build doctor shows whether FlyDSL can be used here",
+            fix="mend what it names; mono-build doctor shows whether FlyDSL can be used here",
         )
 
 

@@ -172,6 +172,7 @@ def main() -> int:
     events = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     _use_short_directory()
+    _require_semaphores()
     session = Session(context, events)
     threading.Thread(target=_watch_input, args=[session.stop], daemon=True).start()
     processes = multiprocessing.get_context("forkserver")
@@ -184,6 +185,17 @@ def main() -> int:
         for left in (directory, Path(os.environ["ROCM_PATH"])):
             shutil.rmtree(left, ignore_errors=True)
     return 0
+
+
+def _require_semaphores() -> None:
+    """The pool of workers has locks, which Linux keeps in /dev/shm; a sandbox may not have it."""
+    try:
+        multiprocessing.get_context("forkserver").Lock()
+    except OSError as error:
+        sys.exit(
+            f"no semaphore can be made ({error.strerror or error}): processes share locks in /dev/shm,"
+            " which has to be a directory that this user can write (usually a tmpfs)"
+        )
 
 
 def _watch_input(stop: threading.Event) -> None:

@@ -230,3 +230,24 @@ def test_sigkill_of_the_command_leaves_no_process_and_no_directory(
     while alive(home) or list(home.glob("mono-build*")) or list(home.glob("pymp-*")):
         assert time.monotonic() < end, (alive(home), list(home.iterdir()))
         time.sleep(0.1)
+
+
+def test_a_machine_without_shared_memory_says_so(home: Path, tmp_path: Path) -> None:
+    """Processes share locks in /dev/shm, which some sandboxes do not have."""
+    plan = manifest(tmp_path / "m.yaml", {"behaviour": ["work"]}, rows=[1])
+    hidden = 'mount -t tmpfs -o ro,size=4k none /dev/shm && exec "$@"'
+    build = command("build", "--store", str(tmp_path / "s"), "--manifest", plan, "--json")
+    result = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", hidden, "sh", *build],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode not in (0, 1):
+        pytest.skip(f"no mount namespace can be made here: {result.stderr.strip()}")
+    assert result.returncode == 1
+    failure = json.loads(result.stdout)["failures"][0]["failure"]
+    assert "no semaphore can be made (Read-only file system)" in failure["what"]
+    assert failure["what"].count("/dev/shm") == 1
+    assert "do:" not in failure["what"]
