@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -182,3 +183,32 @@ def test_a_reload_binds_the_launches_to_the_new_weights(monkeypatch: pytest.Monk
         c.arguments["w13"] for c in server.maker.benches[0].calls() if c.name == "k2"
     )
     assert first != second == third
+
+
+def test_a_cache_that_the_engine_lets_go_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As after vLLM's profile of its graphs, which has a cache of its own: the real one needs the memory.
+    layer = compressed_layer(5, 1)
+    server = Server("gfx950", layer, monkeypatch)
+    caches = bound_caches(layer)
+    server.step()
+    server.step(6)
+    assert [cache() is None for cache in caches] == [False, False]
+    layer.attn.swa_cache_layer.kv_cache = torch.tensor([])
+    layer.attn._compressed_kv_cache = lambda: torch.tensor([])
+    assert [cache() is None for cache in caches] == [True, True]
+
+    caches = bound_caches(layer)
+    server.step()
+    (bench,) = server.maker.benches
+    k2 = bench.calls()[-1].arguments
+    assert [k2[name] for name in ("swa", "comp")] == [c().data_ptr() for c in caches]
+
+
+def bound_caches(layer: Any) -> list[Any]:
+    """Let the engine bind new caches; each one's memory as long as somebody has it."""
+    attn = layer.attn
+    window_cache = torch.zeros(3, 32, 584, dtype=torch.uint8)
+    source = torch.zeros(4, 64, 584, dtype=torch.uint8)
+    attn.swa_cache_layer.kv_cache = window_cache
+    attn._compressed_kv_cache = lambda: source
+    return [weakref.ref(window_cache.untyped_storage()), weakref.ref(source.untyped_storage())]

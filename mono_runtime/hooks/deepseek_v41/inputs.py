@@ -5,6 +5,7 @@ The kernels take addresses and strides, so a tensor of another type or layout wo
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,9 +82,12 @@ class StepNumbers:
 
 
 class CacheNumbers:
-    """The numbers of a layer's caches, in the order of `arguments.CACHES`, and of which tensors they are."""
+    """The numbers of a layer's caches, in the order of `arguments.CACHES`, and of which tensors they are.
 
-    __slots__ = ("_of", "numbers")
+    Caches are not kept alive: there is one of these for each width, also for those that are never run again.
+    """
+
+    __slots__ = ("_far", "_swa", "_topk", "numbers")
 
     def __init__(self, step: LayerStep, rows: int, ratio: int, dummy: int) -> None:
         """Look at the tensors; ``dummy`` is an address for those that a layer of ratio 0 does not have.
@@ -99,7 +103,8 @@ class CacheNumbers:
                 _Look("comp_cache", far, "uint8").records(),
             ]
         _require(*looks)
-        self._of = (swa, far, topk)
+        self._swa, self._topk = weakref.ref(swa), topk
+        self._far = None if far is None else weakref.ref(far)
         compressed = (dummy, 0, 1, dummy)
         if ratio and far is not None and topk is not None:
             compressed = (far.data_ptr(), far.stride(0), far.shape[1], topk.data_ptr())
@@ -107,8 +112,9 @@ class CacheNumbers:
 
     def are_of(self, step: LayerStep) -> bool:
         """Whether these are the numbers of ``step``: it has the very same tensors."""
-        swa, far, topk = self._of
-        return step.swa_cache is swa and step.comp_cache is far and step.topk_indices is topk
+        far = step.comp_cache
+        same = far is None if self._far is None else far is not None and self._far() is far
+        return same and self._swa() is step.swa_cache and step.topk_indices is self._topk
 
 
 class TableNumbers:

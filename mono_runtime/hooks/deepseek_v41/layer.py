@@ -7,6 +7,7 @@ every tensor there, so a step that is not taken runs as if nothing were installe
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -274,20 +275,26 @@ class CurrentWeights:
 class RecordView:
     """The record view of one cache, made anew only when the engine binds another cache.
 
-    The runner looks at a tensor once, so it should see the same one at each step.
+    The runner looks at a tensor once, so it should see the same one at each step. A cache that the engine
+    lets go is not kept: vLLM captures graphs on a small one first, and wants its memory for the real one.
     """
 
     def __init__(self) -> None:
-        self._cache: torch.Tensor | None = None
+        self._cache: weakref.ref[torch.Tensor] | None = None
         self._rows = 0
         self._view: torch.Tensor | None = None
 
     def of(self, cache: torch.Tensor, rows: int) -> torch.Tensor:
         """``cache`` as records, ``rows`` a block."""
-        if self._view is None or cache is not self._cache or rows != self._rows:
+        known = self._cache
+        if self._view is None or known is None or known() is not cache or rows != self._rows:
             self._view = record_view(cache, rows)
-            self._cache, self._rows = cache, rows
+            self._cache, self._rows = weakref.ref(cache, self._let_go), rows
         return self._view
+
+    def _let_go(self, cache: weakref.ref[torch.Tensor]) -> None:
+        if cache is self._cache:
+            self._cache = self._view = None
 
 
 def runner_kind(decision: LayerDecision) -> Kind:

@@ -115,7 +115,8 @@ def record_view(cache: torch.Tensor, rows: int) -> torch.Tensor:
     """
     import torch
 
-    data = cache if cache.dtype == torch.uint8 else cache.view(torch.uint8)
+    # A view of the cache itself would keep that tensor, so whoever waits for its end would wait for ever.
+    data = cache.data if cache.dtype == torch.uint8 else cache.data.view(torch.uint8)
     if data.stride(0) < rows * RECORD:
         raise ArgumentMismatch(
             f"a KV cache {list(data.shape)} with {data.stride(0)} bytes a block has no room for "
