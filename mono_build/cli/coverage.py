@@ -59,10 +59,10 @@ def command(config: Path, stores: tuple[Path, ...], arch: str | None, as_json: b
     """
     output = Output(json=as_json)
     description = _read(config)
-    for name in unread(description):
-        output.warn(f"{config}: nothing reads {name}")
     layers = Layers([StoreReader.open(path) for path in _places(stores)])
     try:
+        for name in unread(description):
+            output.warn(f"{config}: nothing reads {name}")
         facts = read_engine_config(description)
         planned = _planned(facts, _architecture(facts, arch, layers), config)
     except EngineConfigError as error:
@@ -117,12 +117,15 @@ def _architecture(facts: EngineConfig, arch: str | None, layers: Layers) -> str:
     if arch is not None:
         return parse_architecture(arch).name
     family, held = family_of(facts), layers.keys()
+    if family is None:
+        # Its model has no launches, whatever the device is; that is what will be told.
+        return ""
     found = sorted({k.arch for k in held if k.family == family})
     if len(found) == 1:
         return found[0]
     have = f"for {' and '.join(found)}" if found else "for no architecture"
     raise UsageError(
-        f"the store has launches of {family or 'this model'} {have}, so the server's is not known",
+        f"the store has launches of {family} {have}, so the server's is not known",
         where=":".join(str(r.path) for r in layers.readers),
         fix="name it with --arch",
     )

@@ -39,9 +39,15 @@ def wrong(path: str, expected: str, value: object) -> EngineConfigError:
 
 
 def find(root: object, path: str) -> object:
-    """What is at a dotted path, by key in mappings and by attribute elsewhere; None where there is nothing."""
-    value = root
-    for name in path.split("."):
+    """What is at a dotted path, by key in mappings and by attribute elsewhere; None where there is nothing.
+
+    Raises:
+        EngineConfigError: a value stands where the path goes on, as in ``"kernel_config": true``.
+    """
+    value, names = root, path.split(".")
+    for depth, name in enumerate(names):
+        if isinstance(value, (str, bytes, int, float, list, tuple)):
+            raise wrong(".".join(names[:depth]), "names with their values", value)
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
         if value is None:
             return None

@@ -130,8 +130,11 @@ def read_engine_config(config: object, environ: Mapping[str, str] | None = None)
             fix="give the configuration object, or a JSON object with the sections that vLLM's has",
         )
     values = {f.name: _read(config, f.metadata) for f in _described()}
-    if find(config, SPECULATION) is not None and not values["drafts"]:
-        raise _missing(f"{SPECULATION}.num_speculative_tokens")
+    if find(config, SPECULATION) is not None:
+        # A draft model has launches of its own, so nothing can be said without either.
+        for name, needed in (("drafts", "num_speculative_tokens"), ("draft_method", "method")):
+            if not values[name]:
+                raise _missing(f"{SPECULATION}.{needed}")
     values["architectures"] = values["architectures"] or _architectures(config)
     return EngineConfig(
         **values,

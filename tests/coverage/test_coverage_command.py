@@ -123,6 +123,23 @@ def test_an_architecture_that_nobody_named_is_asked_for(tmp_path: Path, store: P
     assert "do:    name it with --arch" in result.err
 
 
+def test_a_model_of_no_family_is_told_before_an_architecture_is_asked_for(
+    tmp_path: Path, store: Path
+) -> None:
+    other = v41(model_config={"hf_config": {"model_type": "llama", "architectures": None}})
+    result = covered(tmp_path, other, "--store", str(store))
+    assert result.code == 2
+    assert "no family has launches for this model (llama)" in result.err
+    assert "--arch" not in result.err
+
+
+def test_a_section_that_is_none_is_one_error_of_the_file(tmp_path: Path, store: Path) -> None:
+    result = covered(tmp_path, m3(kernel_config=True), "--store", str(store))
+    assert (result.code, result.out) == (2, "")
+    assert "kernel_config must be names with their values, not True" in result.err
+    assert f"where: {tmp_path / 'server.json'}" in result.err
+
+
 def test_a_server_that_asks_for_nothing_is_not_passed_over(tmp_path: Path, store: Path) -> None:
     off = m3(kernel_config={"monokernel": False})
     result = covered(tmp_path, off, "--store", str(store))

@@ -193,6 +193,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"speculative_config": {"num_speculative_tokens": None}},
         "speculative_config.num_speculative_tokens is missing",
     ),
+    # Whether there is a draft model, with launches of its own, follows from it.
+    ({"speculative_config": {"method": None}}, "speculative_config.method is missing"),
+    ({"kernel_config": True}, "kernel_config must be names with their values, not True"),
+    ({"parallel_config": [4]}, "parallel_config must be names with their values, not [4]"),
+    ({"model_config": {"hf_config": "m"}}, "model_config.hf_config must be names with their values, not 'm'"),
     (
         {"compilation_config": {"cudagraph_capture_sizes": [1, "2"]}},
         "compilation_config.cudagraph_capture_sizes[1] must be an integer, not '2'",
