@@ -300,10 +300,16 @@ class Serving:
         from mono_runtime.hooks.engine_config import describe
 
         target = Path(path)
-        staging = target.with_name(f"{target.name}.{os.getpid()}")
+        staging = target.parent / f"{target.name}.{os.getpid()}"
         try:
-            staging.write_text(json.dumps(describe(vllm_config), indent=2, sort_keys=True) + "\n")
-            staging.replace(target)
+            try:
+                staging.write_text(
+                    json.dumps(describe(vllm_config), indent=2, sort_keys=True) + "\n"
+                )
+                staging.replace(target)
+            finally:
+                # There still where the target is a directory.
+                staging.unlink(missing_ok=True)
         except OSError as error:
             logger().warning(
                 "%s: the deployment's description could not be written to %s: %s",

@@ -229,13 +229,17 @@ def test_the_description_is_written_before_a_store_is_refused(hip: StandIn, tmp_
     assert json.loads(file.read_text())["kernel_config"]["monokernel"] is True
 
 
+@pytest.mark.parametrize("name", ["none/config.json", "directory", "/"])
 def test_a_description_that_cannot_be_written_is_a_warning(
-    hip: StandIn, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    hip: StandIn, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    file = tmp_path / "none" / "config.json"
+    (tmp_path / "directory").mkdir()
+    file, before = tmp_path / name, sorted(tmp_path.iterdir())
     assert serving_of(store, MONO_CONFIG_FILE=str(file)).prepare(config(V41)) is not None
     (line,) = messages(caplog, "MONO_CONFIG_FILE")
     assert str(file) in line
+    # Nothing half-written is left beside it.
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_closing_releases_everything(hip: StandIn, store: Path) -> None:
