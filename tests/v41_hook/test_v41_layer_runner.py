@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -212,3 +213,28 @@ def bound_caches(layer: Any) -> list[Any]:
     attn.swa_cache_layer.kv_cache = window_cache
     attn._compressed_kv_cache = lambda: source
     return [weakref.ref(window_cache.untyped_storage()), weakref.ref(source.untyped_storage())]
+
+
+@pytest.mark.parametrize("changed", [{}, {"attn__kv_mxfp8": True}], ids=["whole", "ffn"])
+def test_a_layer_that_the_engine_lets_go_leaves_no_weights(
+    changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As when an engine that runs in the caller's process is shut down; the rank's runners outlive it.
+    taken: list[Any] = []
+    server = Server("gfx950", decoder_layer(5, **changed), monkeypatch)
+    from_kit = server.mono._weights._take
+
+    def take(*given: Any) -> Any:
+        weights = from_kit(*given)
+        taken.append(weakref.ref(weights.ffn_w))
+        return weights
+
+    server.mono._weights._take = take
+    server.step()
+    server.mono._weights._loading.loads += 1
+    server.step()
+    gc.collect()
+    assert [weight() is None for weight in taken] == [True, False]
+    del server.mono, server.layer
+    gc.collect()
+    assert [weight() is None for weight in taken] == [True, True]

@@ -244,6 +244,7 @@ class CurrentWeights:
     """A layer's weights: taken at its first step, when they are loaded, and anew after a reload.
 
     The engine reloads into the memory that captured graphs read, but not always into the same tensors.
+    They end with this object, so with the layer: the rank's runners, which have them too, live on.
 
     Args:
         loading: the layer's loads.
@@ -254,6 +255,7 @@ class CurrentWeights:
         self._loading = loading
         self._take = take
         self._weights: LayerWeights | None = None
+        self._forget: weakref.finalize[..., CurrentWeights] | None = None
         self._loads = 0
 
     def of(self, layer: Any, runner: MonoRunner) -> LayerWeights:
@@ -266,8 +268,10 @@ class CurrentWeights:
         if known is not None and loads == self._loads:
             return known
         taken = self._take(layer, self._loading.layout)
-        if known is not None:
-            runner.forget(known)
+        if self._forget is not None:
+            self._forget()
+        self._forget = weakref.finalize(self, runner.forget, taken)
+        self._forget.atexit = False
         self._weights, self._loads = taken, loads
         return taken
 
