@@ -92,7 +92,12 @@ def plan_deployment(config: EngineConfig, arch: str) -> Planned | NotServed:
     deployment = found.family.deployment(arch, config.tensor_parallel, found.settings)
     reasons += found.family.deployment_conflicts(deployment)
     keys = [] if reasons else found.family.deployment_keys(deployment)
-    reasons += [f"{key}: {why}" for key in keys for why in found.family.problems(key)]
+    illegal: dict[str, LaunchKey] = {}
+    for key in keys:
+        for why in found.family.problems(key):
+            # One wrong fact makes many launches illegal; one of them is enough to tell it.
+            illegal.setdefault(why, key)
+    reasons += [f"{key}: {why}" for why, key in illegal.items()]
     if reasons:
         return NotServed(tuple(dict.fromkeys(reasons)), name, asked=True)
     return Planned(found.family, deployment, tuple(keys), tuple(found.notes))

@@ -295,6 +295,12 @@ def test_every_reason_is_told_at_once() -> None:
     assert len(refused(config).reasons) == 5
 
 
+def test_a_reason_is_told_of_one_launch_and_not_of_each() -> None:
+    found = plan_deployment(read_engine_config(v41_model(compress_ratios=[3] * 40)), "gfx950")
+    assert isinstance(found, NotServed)
+    assert len([r for r in found.reasons if "ratio 3 is not legal" in r]) == 1
+
+
 def test_eagle_of_m3_is_served() -> None:
     eagle = {"num_speculative_tokens": 3, "method": "eagle3"}
     assert served(m3(speculative_config=eagle)).keys == served(m3()).keys
