@@ -324,6 +324,9 @@ class Noting:
 
     ffn = forward
 
+    def forget(self, weights: Any) -> None:
+        """Nothing was kept."""
+
 
 def ours(
     engine: FakeEngine, runner: Any, decision: LayerDecision, ratio: int, limit: int
