@@ -87,7 +87,11 @@ class DeviceRunners:
 
 
 def _peer_memory(prepared: Prepared, size: int) -> PeerMemory:
+    from mono_runtime.hooks.prepared import AGREEMENT_SECONDS
     from mono_runtime.ranks.peer_memory import PeerMemory
 
     store, device = prepared.store, prepared.loader.device.ordinal
-    return PeerMemory.allocate(store.driver, device, size, prepared.group)
+    # Ranks may come to their first step at different times: the engine compiles there what it lacks.
+    return PeerMemory.allocate(
+        store.driver, device, size, prepared.group, timeout=AGREEMENT_SECONDS
+    )
