@@ -190,9 +190,13 @@ class MonoRunner:
         return outputs
 
     def forget(self, weights: LayerWeights) -> None:
-        """Let go of a layer's weights, which are going to be replaced by another object."""
-        self._wholes = {k: v for k, v in self._wholes.items() if v.weights is not weights}
-        self._ffns = {k: v for k, v in self._ffns.items() if v.weights is not weights}
+        """Let go of a layer's weights, which are replaced by another object, or whose layer has ended.
+
+        May be called by any thread, as layers end where Python's collector happens to run.
+        """
+        wholes, ffns = [*self._wholes.items()], [*self._ffns.items()]
+        self._wholes = {k: v for k, v in wholes if v.weights is not weights}
+        self._ffns = {k: v for k, v in ffns if v.weights is not weights}
 
     def close(self) -> None:
         """Release peer memory; collective. No launch may be running, and none may follow."""
