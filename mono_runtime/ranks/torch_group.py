@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mono_runtime.errors import InvalidValue, RankLost
@@ -106,8 +107,10 @@ class _Round:
         """How many bytes each peer is going to send."""
         import torch
 
-        header = torch.tensor([_MAGIC, own], dtype=torch.int64)
-        headers = {r: torch.zeros(2, dtype=torch.int64) for r in self._peers}
+        # An engine builds its model, and with it the launches, where a GPU is torch's default device.
+        integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
+        header = integers([_MAGIC, own])
+        headers = {r: integers([0, 0]) for r in self._peers}
         self._transfer(
             "waiting for it to begin", _HEADER_TAG, dict.fromkeys(headers, header), headers
         )

@@ -37,6 +37,13 @@ class Session:
             self.torch_group = TorchGroup(self.group)
         return self.torch_group.exchange(payload, timeout=timeout)
 
+    def exchange_with_default_device(self, payload: bytes, device: str) -> tuple[bytes, ...]:
+        """An exchange where new tensors are on ``device``, as they are while an engine builds a model."""
+        import torch
+
+        with torch.device(device):
+            return self.exchange(payload, 30.0)
+
     def type_of_group(self) -> str:
         return type(as_group(self.group)).__name__
 

@@ -31,6 +31,11 @@ def test_exchanges_follow_each_other(ranks: Ranks) -> None:
         assert ranks.results("exchange", turn, 30.0) == [(turn,) * 4] * 4
 
 
+def test_an_exchange_needs_no_default_device_of_torch(ranks: Ranks) -> None:
+    results = ranks.results("exchange_with_default_device", b"payload", "meta")
+    assert results == [(b"payload",) * 4] * 4
+
+
 def test_a_gloo_group_of_torch_is_a_group(ranks: Ranks) -> None:
     assert ranks.results("type_of_group") == ["TorchGroup"] * 4
 
