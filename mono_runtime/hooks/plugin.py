@@ -137,9 +137,11 @@ def _log_as_the_engine() -> None:
     from mono_runtime.log import NAME
 
     ours, theirs = logging.getLogger(NAME), logging.getLogger("vllm")
-    if ours.hasHandlers() or not theirs.handlers:
+    if not theirs.handlers:
         return
-    for handler in theirs.handlers:
-        ours.addHandler(handler)
+    if not ours.hasHandlers():
+        for handler in theirs.handlers:
+            ours.addHandler(handler)
+    # Also where somebody gave the root logger a handler: its level would hide what a start loaded.
     if ours.level == logging.NOTSET:
         ours.setLevel(theirs.level)
