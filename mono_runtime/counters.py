@@ -13,7 +13,9 @@ class Snapshot(TypedDict):
 
     ``misses`` is by reason (`mono_runtime.policy.reason_of`), ``fallbacks`` by policy and reason,
     ``launches`` by family and launch. ``bytes_loaded`` is code objects, ``seconds_loading`` is the
-    sum over loads, also of those that ran side by side.
+    sum over loads, also of those that ran side by side. ``steps_declined`` is parts of steps that a
+    hook left to the engine, by family and reason; ``waits`` is launches that waited too long for another
+    rank, by what came of it: ``reported``, and ``ended`` for those that ended after all.
     """
 
     hits: int
@@ -24,6 +26,8 @@ class Snapshot(TypedDict):
     seconds_loading: float
     fallbacks: dict[str, dict[str, int]]
     launches: dict[str, dict[str, int]]
+    steps_declined: dict[str, dict[str, int]]
+    waits: dict[str, int]
 
 
 class Counters:
@@ -38,6 +42,8 @@ class Counters:
         self._seconds = 0.0
         self._misses: Counter[str] = Counter()
         self._fallbacks: Counter[tuple[str, str]] = Counter()
+        self._declined: Counter[tuple[str, str]] = Counter()
+        self._waits: Counter[str] = Counter()
         self._past: Counter[tuple[str, str]] = Counter()
         self._sources: dict[object, tuple[tuple[str, str], Callable[[], int]]] = {}
 
@@ -67,6 +73,16 @@ class Counters:
         """The policy answered a miss with something else than an error."""
         with self._lock:
             self._fallbacks[policy, reason] += 1
+
+    def step_declined(self, family: str, reason: str) -> None:
+        """A hook left a layer's part of a step to the engine; reasons come from a bounded set of texts."""
+        with self._lock:
+            self._declined[family, reason] += 1
+
+    def waited(self, outcome: str) -> None:
+        """A launch that waited too long for another rank was ``reported``, or has ``ended`` after all."""
+        with self._lock:
+            self._waits[outcome] += 1
 
     def watch(self, family: str, launch: str, calls: Callable[[], int]) -> Callable[[], None]:
         """Add what ``calls`` returns, now and later, to the launches of this name.
@@ -103,6 +119,8 @@ class Counters:
                 seconds_loading=self._seconds,
                 fallbacks=_nested(self._fallbacks),
                 launches=_nested(launches),
+                steps_declined=_nested(self._declined),
+                waits=dict(sorted(self._waits.items())),
             )
 
 

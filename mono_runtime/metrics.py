@@ -44,6 +44,18 @@ _FAMILIES: tuple[tuple[str, str, tuple[str, ...], Callable[[Snapshot], _Rows]], 
         lambda s: _pairs(s["fallbacks"]),
     ),
     ("launches", "Launches made.", ("family", "launch"), lambda s: _pairs(s["launches"])),
+    (
+        "steps_declined",
+        "Parts of steps that a hook left to the engine.",
+        ("family", "reason"),
+        lambda s: _pairs(s["steps_declined"]),
+    ),
+    (
+        "waits",
+        "Launches that waited too long for another rank.",
+        ("outcome",),
+        lambda s: [((outcome,), n) for outcome, n in s["waits"].items()],
+    ),
 )
 
 

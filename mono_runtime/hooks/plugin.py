@@ -38,7 +38,7 @@ def register() -> None:
     with _lock:
         if _serving is not None:
             return
-        from mono_runtime.hooks.deepseek_v41.health import wait_seconds
+        from mono_runtime.hooks.deepseek_v41.wait_limit import wait_seconds
         from mono_runtime.hooks.runner_choice import wanted_runner
         from mono_runtime.hooks.serving import Serving
         from mono_runtime.policy import policy_from

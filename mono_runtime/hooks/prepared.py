@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mono_runtime.errors import LaunchMissing, MonoError
+from mono_runtime.errors import LaunchMissing, MonoError, RanksDisagree
 from mono_runtime.log import Once, logger
 from mono_runtime.policy import Policy
 
@@ -127,6 +127,25 @@ class Prepared:
             fact,
         )
         return fact
+
+    def load(self, keys: Iterable[LaunchKey]) -> bool:
+        """Load launches that nobody planned. Collective: every rank asks for the same ones at the same point.
+
+        Returns:
+            False when the ranks cannot have them alike and the policy is ``stock``: nobody is to use them.
+
+        Raises:
+            MonoError, RanksDisagree, RankLost: as `mono_runtime.loader.Loader.preload`.
+        """
+        # A rank alone has nobody to agree with, and its own error is the clearer one.
+        group = self.group if self.group.size > 1 else None
+        try:
+            self.loader.preload(keys, group=group, timeout=AGREEMENT_SECONDS, log=False)
+        except RanksDisagree:
+            if self.policy is not Policy.STOCK:
+                raise
+            return False
+        return True
 
     def agree(self, lacking: Iterable[str] = ()) -> None:
         """Prove again that all ranks have the same launches, after some were asked for that nobody planned.

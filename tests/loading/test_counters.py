@@ -18,6 +18,8 @@ def test_a_fresh_snapshot_has_every_name() -> None:
         "seconds_loading": 0.0,
         "fallbacks": {},
         "launches": {},
+        "steps_declined": {},
+        "waits": {},
     }
 
 
@@ -34,6 +36,11 @@ def filled() -> Counters:
     counters.fell_back("stock", "missing")
     counters.fell_back("stock", "missing")
     counters.fell_back("jit", "damaged")
+    counters.step_declined("deepseek_v41", "49 rows")
+    counters.step_declined("deepseek_v41", "49 rows")
+    counters.waited("reported")
+    counters.waited("ended")
+    counters.waited("reported")
     counters.watch("deepseek_v41", "k1", lambda: 5)
     counters.watch("deepseek_v41", "k1", lambda: 2)
     counters.watch("kimi_k3", "k2", lambda: 0)
@@ -51,6 +58,8 @@ def test_everything_is_counted_under_its_name() -> None:
         "seconds_loading": 0.75,
         "fallbacks": {"jit": {"damaged": 1}, "stock": {"missing": 2}},
         "launches": {"deepseek_v41": {"k1": 7}, "kimi_k3": {"k2": 0}},
+        "steps_declined": {"deepseek_v41": {"49 rows": 2}},
+        "waits": {"ended": 1, "reported": 2},
     }
 
 

@@ -37,6 +37,12 @@ mono_runtime_fallbacks_total{policy="stock",reason="missing"} 2.0
 # TYPE mono_runtime_launches_total counter
 mono_runtime_launches_total{family="deepseek_v41",launch="k1"} 5.0
 mono_runtime_launches_total{family="deepseek_v41",launch="k2"} 4.0
+# HELP mono_runtime_steps_declined_total Parts of steps that a hook left to the engine.
+# TYPE mono_runtime_steps_declined_total counter
+mono_runtime_steps_declined_total{family="deepseek_v41",reason="49 rows"} 3.0
+# HELP mono_runtime_waits_total Launches that waited too long for another rank.
+# TYPE mono_runtime_waits_total counter
+mono_runtime_waits_total{outcome="reported"} 1.0
 """
 
 
@@ -48,6 +54,9 @@ def filled() -> Counters:
     for _ in range(2):
         counters.missed("missing")
         counters.fell_back("stock", "missing")
+    for _ in range(3):
+        counters.step_declined("deepseek_v41", "49 rows")
+    counters.waited("reported")
     counters.watch("deepseek_v41", "k1", lambda: 5)
     counters.watch("deepseek_v41", "k2", lambda: 4)
     return counters

@@ -14,6 +14,7 @@ from serving_kit import K3, V41, change, config, rows, serving_of
 from standin_hip import FakeDevice
 
 from mono_runtime.hooks.serving import Serving
+from mono_runtime.launch_key import LaunchKey
 
 
 class Session:
@@ -43,6 +44,14 @@ class Session:
         executor = modules[f"{decode}.runtime.decode"].SpecializedDecode([build], num_spec=3)
         planned = executor.plan(8, query=4) is not None
         return planned, len(modules[f"{decode}.mono.layer"].compiled)
+
+    def load_unplanned(self, store: Path, policy: str, key: LaunchKey) -> tuple[bool, bool]:
+        """Ask for a launch that the deployment's plan does not name: whether all ranks have it, and this one."""
+        self._start("deepseek_v41", store, policy)
+        assert self.serving is not None
+        prepared = self.serving.prepare(config("deepseek_v41"), group=self.group)
+        assert prepared is not None
+        return prepared.load([key]), prepared.has(key)
 
     def _start(self, family: str, store: Path, policy: str) -> dict[str, ModuleType]:
         for name in [n for n in sys.modules if n.partition(".")[0] == "vllm"]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rank_processes import Answer, PerRank, Ranks
 from serving_kit import planned, store_of
+
+from mono_runtime.launch_key import LaunchKey
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -122,3 +125,48 @@ def test_a_launch_that_one_ranks_executor_lacks_is_every_ranks_decision(
 
 def test_an_executor_that_every_rank_makes_alike_serves(ranks: Ranks, kimi: Path) -> None:
     assert ranks.results("make_executor", kimi, "strict", 1e-5) == [(True, 0)] * 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("strict", ["RanksDisagree"] * 4),
+        # Rank 2 cannot read it, so the others do not use what they have.
+        ("stock", [(False, True), (False, True), (False, False), (False, True)]),
+    ],
+)
+def test_a_launch_that_nobody_planned_serves_all_ranks_or_none(
+    ranks: Ranks, whole: Path, tmp_path: Path, policy: str, expected: list[object]
+) -> None:
+    key = _unplanned()
+    more = store_of(tmp_path / "more", [*planned("deepseek_v41").keys, key])
+    damaged = _without_its_code(more, whole, tmp_path / "damaged")
+    answers = ranks.run("load_unplanned", PerRank(more, {2: damaged}), policy, key)
+    assert results(answers) == expected
+    if policy == "strict":
+        assert all(f"rank 2: {key}: StoreDamaged" in answer.text for answer in answers)
+
+
+def test_a_launch_that_nobody_planned_and_every_rank_has_is_loaded(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    key = _unplanned()
+    more = store_of(tmp_path / "more", [*planned("deepseek_v41").keys, key])
+    assert ranks.results("load_unplanned", more, "strict", key) == [(True, True)] * 4
+
+
+def _unplanned() -> LaunchKey:
+    asked = planned("deepseek_v41")
+    return asked.family.key(asked.deployment, "ffn", 7, {})
+
+
+def _without_its_code(more: Path, whole: Path, copy: Path) -> Path:
+    """A copy of ``more`` in which the code object that ``whole`` does not have is damaged."""
+    shutil.copytree(more, copy)
+    here, there = ({*(s / "blobs" / "sha256").iterdir()} for s in (copy, whole))
+    new = [b for b in here if b.name not in {t.name for t in there}]
+    (code,) = [b for b in new if b.read_bytes().startswith(b"\x7fELF")]
+    content = bytearray(code.read_bytes())
+    content[-1] ^= 1
+    code.write_bytes(content)
+    return copy

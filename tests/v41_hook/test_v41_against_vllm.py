@@ -31,6 +31,7 @@ from v41_objects import (
 )
 
 from mono_build.sources import resolve_kernels
+from mono_runtime.counters import Counters
 from mono_runtime.hooks.deepseek_v41.eligibility import (
     LayerDecision,
     decide_layer,
@@ -335,7 +336,9 @@ def ours(
     width = None if decision.path is Served.FFN else decision.swa_width
     limits = StepLimits(limit, frozenset(range(1, 49)), ratio, width)
     weights = CurrentWeights(Object(loads=1, layout=None), lambda *_: "weights")  # type: ignore[arg-type, return-value]
-    rank = Rank(engine, Runners(lambda kind: runner, engine), StepReport(lambda _: None))
+    rank = Rank(
+        engine, Runners(lambda kind: runner, engine), StepReport(lambda _: None, Counters())
+    )
     return MonoLayer(rank, decision, engine.values["arch"], {True: limits, False: limits}, weights)
 
 

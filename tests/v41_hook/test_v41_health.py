@@ -14,7 +14,8 @@ from standin_hip import FakeDevice, StandIn
 
 from mono_runtime.errors import DriverError, InvalidValue
 from mono_runtime.hip.driver import open_hip
-from mono_runtime.hooks.deepseek_v41.health import Area, Health, HealthCounts, Watched, wait_seconds
+from mono_runtime.hooks.deepseek_v41.health import Area, Health, HealthCounts, Watched
+from mono_runtime.hooks.deepseek_v41.wait_limit import wait_seconds
 
 EPOCH, SCRATCH_6, SCRATCH_12, PEER = 0x1000, 0x100000, 0x200000, 0x1000000
 # Peer memory of TP 2: two halves of two sums, of 48 rows of 2560 pairs from each of two ranks.
@@ -80,7 +81,16 @@ class Case:
         self.now = 0.0
         self.watched: Watched | None = WATCHED
         # The thread would first look after more seconds than a test takes.
-        self.health = Health(memory, 3, 1, 2, seconds=10.0, clock=lambda: self.now)  # type: ignore[arg-type]
+        self.told: list[str] = []
+        self.health = Health(
+            memory,  # type: ignore[arg-type]
+            3,
+            1,
+            2,
+            seconds=10.0,
+            tell=self.told.append,
+            clock=lambda: self.now,
+        )
         self.health.watch("model", lambda: self.watched)
 
     def look(self, now: float) -> None:
@@ -114,6 +124,7 @@ def test_a_launch_that_waits_for_a_rank_is_reported_once(
     )
     assert "the attention sum: 0 of 30720 from rank 0\n" in text
     assert case.health.counts() == HealthCounts(incidents=1, longest=11.0)
+    assert case.told == ["reported"]
 
 
 def test_odd_epochs_use_the_other_half_of_peer_memory(
@@ -166,6 +177,7 @@ def test_recovery_is_reported(case: Case, caplog: pytest.LogCaptureFixture) -> N
         "rank 1: the launch of epoch 6 (model) has ended, after up to 15.0 s"
     ]
     assert case.health.counts() == HealthCounts(incidents=1, recovered=1, longest=15.0)
+    assert case.told == ["reported", "ended"]
 
 
 def test_an_idle_server_says_nothing(case: Case, caplog: pytest.LogCaptureFixture) -> None:

@@ -272,7 +272,7 @@ def test_a_layer_that_the_plan_did_not_foresee_is_what_the_policy_says_of_a_miss
     # ``stock``: asked for, not there, and every rank has come to the same.
     assert create(layer, prepared) is None
     assert [(name, rows) for name, rows, _ in prepared.asked] == [("ffn", 6), ("ffn", 12)]
-    assert prepared.agreements == 1
+    assert prepared.loads == 1
     assert loading_of(layer) is None
     assert [r.getMessage() for r in caplog.records] == [
         "deepseek_v41: the engine runs some layers itself: no store has their launches"
@@ -288,8 +288,17 @@ def test_what_layers_have_in_common_is_asked_for_once() -> None:
     made = factory(FakeEngine(), prepared)
     for number in range(2, 8):
         assert made.create(decoder_layer(number), vllm_config()) is None
-    assert len(prepared.asked) == 1
-    assert prepared.agreements == 1
+    assert [name for name, _, _ in prepared.asked] == ["k1", "k2"]
+    assert prepared.loads == 1
+
+
+def test_launches_that_the_ranks_do_not_have_alike_serve_nobody() -> None:
+    prepared = FakePrepared({6}, lambda name, rows, variant: False)
+    # Loaded on this rank, and not on another: ``stock`` answers no.
+    prepared.alike = False
+    prepared.lacks = lambda name, rows, variant: prepared.loads == 0
+    assert create(decoder_layer(attn__indexer=OtherIndexer()), prepared) is None
+    assert prepared.loads == 1
 
 
 @pytest.mark.usefixtures("_weights")
@@ -302,7 +311,8 @@ def test_layers_of_one_model_share_a_runner_and_a_count() -> None:
         assert one is not None
         step(layer, one, 12, width=width)
         step(layer, one, 7, width=width)
-    assert made.steps_declined() == {"the store has no launches for a step of 7 rows": 3}
+    declined = serving.prepared.store.counters.snapshot()["steps_declined"]
+    assert declined == {"deepseek_v41": {"the store has no launches for a step of 7 rows": 3}}
     runners = maker.made
     assert [r.kind for r in runners] == [Kind(384, 6, 2, 128), Kind(128, 3, 1, 192)]
     assert [len(r.calls) for r in runners] == [2, 1]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from v41_objects import FakeEngine
 
+from mono_runtime.counters import Counters
 from mono_runtime.hooks.deepseek_v41 import install
 from mono_runtime.hooks.deepseek_v41.buffers import RunnerBuffers
 from mono_runtime.hooks.deepseek_v41.health import Area, Watched
@@ -79,8 +80,8 @@ def health(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
 
     class Watching:
-        def __init__(self, *given: Any) -> None:
-            self.given = given
+        def __init__(self, *given: Any, tell: Any) -> None:
+            self.given, self.tell = given, tell
             self.areas: dict[str, Callable[[], Any]] = {}
             self.closed = False
             made.append(self)
@@ -107,7 +108,7 @@ def test_runners_are_of_this_rank_and_watched_together(
 
     monkeypatch.setattr("mono_runtime.ranks.peer_memory.PeerMemory.allocate", allocate)
     prepared: Any = Object(
-        store=Object(driver="the driver"),
+        store=Object(driver="the driver", counters=Counters()),
         loader=Object(device=Object(ordinal=2)),
         group="the ranks",
     )
@@ -118,6 +119,8 @@ def test_runners_are_of_this_rank_and_watched_together(
     assert draft.kind == Kind(128, 3, 1, 192)
     (watch,) = health
     assert watch.given == ("the driver", 2, 3, 4)
+    watch.tell("reported")
+    assert prepared.store.counters.snapshot()["waits"] == {"reported": 1}
     assert [*watch.areas] == ["the model's layers", "the draft's layers"]
     assert install._peer_memory(prepared, 8000).size == 8192
     # As long as for a model's load: in its first step a rank may still compile something of the engine's.

@@ -24,6 +24,7 @@ from v41_objects import (
     window,
 )
 
+from mono_runtime.counters import Counters
 from mono_runtime.errors import CaptureActive
 from mono_runtime.hooks.deepseek_v41.eligibility import LayerDecision, Path
 from mono_runtime.hooks.deepseek_v41.facts import StepLimits
@@ -48,11 +49,16 @@ class Setting:
         self.lacking: list[str] = []
         self.loading = Object(loads=1, layout="a layout")
         self.taken: list[Any] = []
+        self.counters = Counters()
         self.rank = Rank(
             self.engine,
             Runners(self._make, self.engine),
-            StepReport(self.lacking.append),
+            StepReport(self.lacking.append, self.counters),
         )
+
+    def declined(self) -> dict[str, int]:
+        """Layer steps that the engine ran, by reason."""
+        return self.counters.snapshot()["steps_declined"]["deepseek_v41"]
 
     def _make(self, kind: Kind) -> Any:
         self.made.append(FakeRunner(kind))
@@ -456,7 +462,7 @@ def test_a_reason_is_logged_once_and_each_step_counted(caplog: pytest.LogCapture
     setting.engine.current = None
     layers[0](vllm, **activations())
     piecewise = "a PIECEWISE graph, which is replayed for mixed batches too"
-    assert setting.rank.report.counts() == {piecewise: 4, "no forward context": 1}
+    assert setting.declined() == {piecewise: 4, "no forward context": 1}
     assert [r.getMessage().count(piecewise) for r in caplog.records] == [1, 0]
     assert len(caplog.records) == 2
     assert setting.lacking == []
@@ -468,7 +474,7 @@ def test_a_width_that_the_store_lacks_is_told_to_whoever_prepared_the_launches()
     assert setting.layer()(vllm, **activations(7)) is None
     fact = "the store has no launches for a step of 7 rows"
     assert setting.lacking == [fact]
-    assert setting.rank.report.counts() == {fact: 1}
+    assert setting.declined() == {fact: 1}
 
 
 def test_runners_are_released_together() -> None:

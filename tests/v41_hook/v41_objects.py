@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from mono_runtime.counters import Counters
+
 HC, HIDDEN, WINDOW_BLOCK = 4, 16, 32
 RECORD = 584
 
@@ -259,7 +261,9 @@ class FakePrepared:
         self.lacks = lacks
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.declined: list[str] = []
-        self.agreements = 0
+        self.loads = 0
+        self.alike = True
+        self.store = Object(counters=Counters())
         self.miss: Exception | None = None
 
     def key(self, name: str, rows: int, **variant: Any) -> tuple[str, int, dict[str, Any]]:
@@ -268,14 +272,12 @@ class FakePrepared:
     def has(self, key: tuple[str, int, dict[str, Any]]) -> bool:
         return not self.lacks(*key)
 
-    def launch(self, name: str, rows: int, **variant: Any) -> Any:
-        self.asked.append((name, rows, variant))
+    def load(self, keys: Any) -> bool:
+        self.asked += keys
+        self.loads += 1
         if self.miss is not None:
             raise self.miss
-        return None
-
-    def agree(self) -> None:
-        self.agreements += 1
+        return self.alike
 
     def decline(self, fact: str) -> str:
         self.declined.append(fact)

@@ -113,10 +113,6 @@ class LayerFactory:
         weights = CurrentWeights(follow_loading(layer, layout), weights_of)
         return MonoLayer(rank, decision, arch, limits, weights)
 
-    def steps_declined(self) -> Mapping[str, int]:
-        """By reason, how many of the layers' steps the engine ran although the layer has launches."""
-        return self._rank.report.counts() if self._rank else {}
-
     def close(self) -> None:
         """Release what the runners own; collective. No step may be running, and none may follow."""
         rank, self._rank, self._prepared = self._rank, None, None
@@ -128,7 +124,9 @@ class LayerFactory:
         if self._rank is None or self._prepared is not prepared:
             engine, maker = self._engine, self._maker
             runners = Runners(lambda kind: maker.make(prepared, engine, kind), engine)
-            self._rank = Rank(engine, runners, StepReport(prepared.decline))
+            self._rank = Rank(
+                engine, runners, StepReport(prepared.decline, prepared.store.counters)
+            )
             self._prepared = prepared
             self._served = {}
         return self._rank
@@ -217,11 +215,6 @@ def _asked_widths(prepared: Prepared, needed: Iterable[Needed]) -> frozenset[int
 
     Collective: what was loaded now is agreed on.
     """
-    launches = [*needed]
-    found = frozenset(
-        rows
-        for rows in sorted(prepared.widths)
-        if all(prepared.launch(name, rows, **variant) is not None for name, variant in launches)
-    )
-    prepared.agree()
-    return found
+    launches, widths = [*needed], sorted(prepared.widths)
+    keys = [prepared.key(name, rows, **variant) for rows in widths for name, variant in launches]
+    return _loaded_widths(prepared, launches) if prepared.load(keys) else frozenset()

@@ -7,14 +7,15 @@ on a stream of its own. Steps do nothing for it, so a replayed graph is watched 
 
 from __future__ import annotations
 
-import os
+import atexit
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mono_runtime.driver import Driver
-from mono_runtime.errors import InvalidValue, MonoError
+from mono_runtime.errors import MonoError
+from mono_runtime.hooks.deepseek_v41.wait_limit import wait_seconds
 from mono_runtime.hooks.deepseek_v41.waiting import (
     EPOCH_BYTES,
     Arrived,
@@ -30,8 +31,6 @@ from mono_runtime.hooks.deepseek_v41.waiting import (
 )
 from mono_runtime.log import logger
 
-VARIABLE = "MONO_WAIT_SECONDS"
-DEFAULT_SECONDS = 10.0
 # After so many failures in a row the device is not going to answer any more.
 _FAILURES = 3
 _LONGEST_PAUSE = 5.0
@@ -77,26 +76,6 @@ class HealthCounts:
     longest: float = 0.0
 
 
-def wait_seconds(environ: Mapping[str, str] | None = None) -> float:
-    """Seconds after which a launch is reported: ``MONO_WAIT_SECONDS``, 10 by default; 0 is never.
-
-    Raises:
-        InvalidValue: it is no number from 0 to 86400.
-    """
-    text = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
-    try:
-        seconds = float(text) if text else DEFAULT_SECONDS
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86400:
-        raise InvalidValue(
-            f"{VARIABLE} is {text!r}",
-            where="the environment",
-            fix="give seconds, such as 10; 0 turns the reports off",
-        )
-    return seconds
-
-
 class Health:
     """A rank's watch over its launches; a thread runs while there is something to watch.
 
@@ -107,6 +86,7 @@ class Health:
         device: this rank's device.
         rank: this rank's number, and ``tp`` how many share a layer.
         seconds: after how long a launch is reported; by default as `wait_seconds` says.
+        tell: is told ``reported`` of a launch that waits too long, and ``ended`` when it ends after all.
         clock: seconds that never go back.
 
     Raises:
@@ -122,11 +102,13 @@ class Health:
         tp: int,
         *,
         seconds: float | None = None,
+        tell: Callable[[str], object] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seconds = wait_seconds() if seconds is None else seconds
         self._driver, self._device = driver, device
         self._rank, self._tp = rank, tp
+        self._tell = tell
         self._clock = clock
         self._counts = HealthCounts()
         self._watches: dict[str, tuple[Callable[[], Watched | None], Watch]] = {}
@@ -150,6 +132,8 @@ class Health:
                 self._thread = threading.Thread(
                     target=self._run, name=f"mono-health-{self._rank}", daemon=True
                 )
+                # At the end of the process HIP goes away under a thread that is still looking.
+                atexit.register(self.close)
                 self._thread.start()
 
     def counts(self) -> HealthCounts:
@@ -172,6 +156,7 @@ class Health:
         if self._stop.is_set():
             return
         self._stop.set()
+        atexit.unregister(self.close)
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_LONGEST_PAUSE)
@@ -202,10 +187,12 @@ class Health:
         found = watch.observe(progress, self._clock())
         if isinstance(found, Stuck):
             self._count(incidents=1, waited=found.seconds)
+            self._tell("reported")
             rows, came = self._details(watched, progress.epoch)
             logger().error("%s", explain(found, self._rank, name, rows, came))
         elif isinstance(found, Recovered):
             self._count(recovered=1, waited=found.seconds)
+            self._tell("ended")
             logger().warning(
                 "rank %d: the launch of epoch %d (%s) has ended, after up to %.1f s",
                 self._rank,

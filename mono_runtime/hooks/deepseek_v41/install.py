@@ -74,7 +74,9 @@ class DeviceRunners:
         )
         if self._health is None:
             store, device = prepared.store, prepared.loader.device.ordinal
-            self._health = Health(store.driver, device, place.rank, place.tp)
+            self._health = Health(
+                store.driver, device, place.rank, place.tp, tell=store.counters.waited
+            )
         whose = "the model's layers" if kind == Kind() else "the draft's layers"
         self._health.watch(whose, partial(watched, runner.buffers))
         return runner

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
+from mono_runtime.counters import Counters
+from mono_runtime.families.deepseek_v41 import KEYS
 from mono_runtime.hooks.deepseek_v41.step import StepDecision
 from mono_runtime.log import Once, logger
 
@@ -16,19 +16,18 @@ class StepReport:
 
     Args:
         lacking: is told of the steps that want of launches declines, so that they are no secret.
+        counters: where declined steps are counted.
     """
 
-    def __init__(self, lacking: Callable[[str], object]) -> None:
+    def __init__(self, lacking: Callable[[str], object], counters: Counters) -> None:
         self._lacking = lacking
+        self._counters = counters
         self._once = Once()
-        self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
 
     def declined(self, decision: StepDecision) -> None:
         """A layer's part of a step is left to the engine."""
         reason = decision.reason or ""
-        with self._lock:
-            self._counts[reason] += 1
+        self._counters.step_declined(KEYS.name, reason)
         if decision.lacking:
             self._lacking(reason)
             return
@@ -37,11 +36,7 @@ class StepReport:
             logger(),
             logging.DEBUG,
             reason,
-            "deepseek_v41: a step runs the engine's own path: %s",
+            "%s: a step runs the engine's own path: %s",
+            KEYS.name,
             reason,
         )
-
-    def counts(self) -> Mapping[str, int]:
-        """Declined layer steps by reason, so far."""
-        with self._lock:
-            return dict(sorted(self._counts.items()))
