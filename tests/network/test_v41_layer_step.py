@@ -54,6 +54,8 @@ builds:
       - {launch: k1, ratio: 2, fold: true, index: true}
       - {launch: k2, ratio: 2, fold: false, index: true}
       - {launch: k2, ratio: 2, fold: true, index: true}
+      - {launch: k2, ratio: 2, fold: true, index: false}
+      - {launch: keylist}
       - {launch: ffn}
   - family: deepseek_v41
     arch: gfx942
@@ -137,7 +139,7 @@ FFN_INPUTS = ("part", "res_mid", "post_mid", "comb_mid", "pre_mid")
 
 
 def serving_layers(
-    rank: EmulatedRank, devices: Devices, build: Build, whole: Any, ffn_only: Any
+    rank: EmulatedRank, devices: Devices, build: Build, whole: Any, ffn_only: Any, *, key_list: bool
 ) -> tuple[EmulatedEngine, Any, Any]:
     """What the installed hook gives for two of vLLM's layers, as a server's process has it."""
     environ = {"MONO_STORE": str(devices.path), "MONO_POLICY": "strict"}
@@ -145,14 +147,20 @@ def serving_layers(
     engine = EmulatedEngine(rank, devices.arch)
     module = ModuleType("vllm.models.deepseek_v41.amd.mono_decode")
     module.__dict__["MonoDecodeLayer"] = "vLLM's own"
-    install(module, serving, engine=engine, maker=EmulatedMaker(rank))
+    install(module, serving, engine=engine, maker=EmulatedMaker(rank, key_list=key_list))
     create = module.__dict__["MonoDecodeLayer"].create
     config = vllm_config(build.tp, drafts=build.tokens - 1)
     return engine, create(whole, config), create(ffn_only, config)
 
 
-def run_hooked(layer: Layer, devices: Devices) -> tuple[dict[str, Comparison], ...]:
-    """A whole layer on all ranks by the hook, then the FFN of one whose attention the engine runs."""
+def run_hooked(
+    layer: Layer, devices: Devices, *, key_list: bool
+) -> tuple[dict[str, Comparison], ...]:
+    """A whole layer on all ranks by the hook, then the FFN of one whose attention the engine runs.
+
+    Args:
+        key_list: whether the key list's own launch lists the keys, instead of K2.
+    """
     build = layer.target.build
     target = Target(Build(build.tokens, build.tp), devices.arch, epoch=1)
     other = ffn.case(target, SEED)
@@ -167,7 +175,9 @@ def run_hooked(layer: Layer, devices: Devices) -> tuple[dict[str, Comparison], .
             weights = content.weights(whole=True)
             vllm = decoder_layer(weights, step, selection)
             vllm_ffn = decoder_layer(rest.weights(whole=False), step, selection, kv_mxfp8=True)
-            engine, whole, half = serving_layers(rank, devices, build, vllm, vllm_ffn)
+            engine, whole, half = serving_layers(
+                rank, devices, build, vllm, vllm_ffn, key_list=key_list
+            )
             engine.context = forward_context(vllm, step, build.ratio)
             x, *others = content.activations(*INPUTS)
             outputs = whole(vllm, x, step.positions, *others)
@@ -237,14 +247,23 @@ FRONT = {
 }
 
 
-def test_a_hooked_layer_and_then_an_ffn_match_the_reference_under_an_isa_model(store: Path) -> None:
+@pytest.fixture(scope="module")
+def layer() -> Layer:
+    return Layer(GFX950)
+
+
+@pytest.mark.parametrize("key_list", [False, True])
+def test_a_hooked_layer_and_then_an_ffn_match_the_reference_under_an_isa_model(
+    store: Path, layer: Layer, key_list: bool
+) -> None:
     with Devices(store, GFX950) as devices:
-        layer, half = run_hooked(Layer(GFX950), devices)
-        assert failing(layer) == []
-        assert outputs(2) | FRONT <= set(layer)
+        whole, half = run_hooked(layer, devices, key_list=key_list)
+        assert failing(whole) == []
+        assert outputs(2) | FRONT <= set(whole)
         assert failing(half) == []
         assert outputs(2) | {"epoch, rank 1"} <= set(half)
-        assert devices.launched() == {"ffn": 2, "k1": 2, "k2": 2}
+        lists = {"keylist": 2} if key_list else {}
+        assert devices.launched() == {"ffn": 2, "k1": 2, "k2": 2, **lists}
 
 
 def test_a_layer_of_gfx942_with_its_key_list_matches_the_reference_under_an_isa_model(

@@ -152,11 +152,11 @@ class EmulatedEngine:
 class EmulatedMaker:
     """`mono_runtime.hooks.deepseek_v41.factory.RunnerMaker` of an emulated rank."""
 
-    def __init__(self, rank: EmulatedRank) -> None:
-        self._rank = rank
+    def __init__(self, rank: EmulatedRank, *, key_list: bool) -> None:
+        self._rank, self._key_list = rank, key_list
 
     def make(self, prepared: Any, engine: Any, kind: Kind) -> MonoRunner:
-        return self._rank.make_runner(prepared, kind=kind)
+        return self._rank.make_runner(prepared, kind=kind, key_list=self._key_list)
 
     def close(self) -> None:
         pass
