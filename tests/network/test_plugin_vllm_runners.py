@@ -7,21 +7,13 @@ with tensors on the CPU; see `vllm_runners`.
 from __future__ import annotations
 
 import inspect
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import standin_hip
-from command import ROOT, environment, run
+from vllm_process import answer_of, built, packages
 
-import mono_build.standins
-from mono_build.sources import resolve_kernels
-from mono_build.toolchain import identify, toolkit, worker_environment
 from mono_runtime.oci import StoreReader
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
@@ -65,20 +57,13 @@ CALLS = {
     "kimi_k3": [("k1", 216), ("k2", 216)],
     "minimax_m3": [("ffn", 156)],
 }
-MI355X = standin_hip.FakeDevice("gfx950:sramecc+:xnack-", 256, name="AMD Instinct MI355X")
 Answer = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory, cache: str, kernels: list[str]) -> Path:
     """A store with the eight launches that the calls need."""
-    directory = tmp_path_factory.mktemp("plugin")
-    manifest, path = directory / "m.yaml", directory / "store"
-    manifest.write_text(MANIFEST)
-    arguments = ["build", "--store", str(path), "--manifest", str(manifest), *kernels]
-    result = run(arguments, environment(directory, MONO_CACHE=cache), timeout=1800)
-    assert result.code == 0, result.err
-    return path
+    return built(tmp_path_factory.mktemp("plugin"), MANIFEST, cache, kernels)
 
 
 @pytest.fixture(scope="module")
@@ -87,61 +72,21 @@ def answer(
 ) -> Answer:
     """What the script found for a family, once each."""
     found: dict[str, dict[str, Any]] = {}
-    # With the cache that a test's own environment would not have.
-    root = resolve_kernels(kernels[1], {**os.environ, "MONO_CACHE": cache}).root
+    there = packages(cache, kernels, CALLS)
 
     def of(family: str) -> dict[str, Any]:
         if family not in found:
-            directory = tmp_path_factory.mktemp(family)
-            found[family] = served(family, store, root, directory)
+            found[family] = answer_of(
+                "vllm_runners.py",
+                tmp_path_factory.mktemp(family),
+                {"family": family, "packages": there},
+                flydsl_launches=True,
+                MONO_STORE=str(store),
+                MONO_V41_RUNNER="vllm",
+            )
         return found[family]
 
     return of
-
-
-def served(family: str, store: Path, root: Path, directory: Path) -> dict[str, Any]:
-    """Run the script for one family with FlyDSL's tools at hand, as a server with a GPU would have."""
-    task, result = directory / "task.json", directory / "answer.json"
-    task.write_text(json.dumps({"family": family, "path": aiter(), "packages": packages(root)}))
-    tools = identify(os.environ)
-    with toolkit(tools.linker, tools.bitcode) as tools_root:
-        variables = worker_environment("gfx950", tools_root, os.environ, ())
-        # Here FlyDSL launches too.
-        del variables["COMPILE_ONLY"]
-        standin = standin_hip.environment(MI355X)
-        variables |= {n: v for n, v in standin.items() if n.startswith("STANDIN_")}
-        library = standin_hip.library()
-        variables |= {
-            "MONO_HIP_LIBRARY": str(library),
-            "LD_LIBRARY_PATH": str(library.parent),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "hip")]),
-            "MONO_STORE": str(store),
-            "MONO_V41_RUNNER": "vllm",
-        }
-        script = Path(__file__).with_name("vllm_runners.py")
-        done = subprocess.run(
-            [sys.executable, str(script), str(task), str(result)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(result.read_text())
-    return answer
-
-
-def aiter() -> list[str]:
-    """The import path of AITER's helper modules, or of what stands for them."""
-    return [str(Path(mono_build.standins.__file__).parent)]
-
-
-def packages(root: Path) -> dict[str, str]:
-    """vLLM's packages above the mono kernels, whose own code is the engine's."""
-    names = ["vllm", "vllm.models"]
-    for model in CALLS:
-        names += [f"vllm.models.{model}", f"vllm.models.{model}.amd"]
-    return {name: str(root.joinpath(*name.split("."))) for name in names}
 
 
 @pytest.mark.parametrize("family", CALLS)

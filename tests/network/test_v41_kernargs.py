@@ -6,20 +6,10 @@ tensors; see `v41_kernargs`.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-import standin_hip
-from command import ROOT, environment, run
-
-import mono_build.standins
-from mono_build.sources import resolve_kernels
-from mono_build.toolchain import identify, toolkit, worker_environment
+from vllm_process import answer_of, built, packages
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
@@ -35,8 +25,6 @@ builds:
       - {launch: k2, ratio: 2, fold: true, index: false}
       - {launch: ffn}
 """
-MI355X = standin_hip.FakeDevice("gfx950:sramecc+:xnack-", 256, name="AMD Instinct MI355X")
-PACKAGES = ("vllm", "vllm.models", "vllm.models.deepseek_v41", "vllm.models.deepseek_v41.amd")
 
 
 @pytest.fixture(scope="module")
@@ -45,38 +33,9 @@ def answer(
 ) -> dict[str, Any]:
     """What both runners launched, by call."""
     directory = tmp_path_factory.mktemp("kernargs")
-    manifest, store = directory / "m.yaml", directory / "store"
-    manifest.write_text(MANIFEST)
-    arguments = ["build", "--store", str(store), "--manifest", str(manifest), *kernels]
-    built = run(arguments, environment(directory, MONO_CACHE=cache), timeout=1800)
-    assert built.code == 0, built.err
-    root = resolve_kernels(kernels[1], {**os.environ, "MONO_CACHE": cache}).root
-    task, result = directory / "task.json", directory / "answer.json"
-    packages = {name: str(root.joinpath(*name.split("."))) for name in PACKAGES}
-    helpers = [str(Path(mono_build.standins.__file__).parent)]
-    task.write_text(json.dumps({"path": helpers, "packages": packages}))
-    tools = identify(os.environ)
-    # vLLM's files take their target from FlyDSL's variables when they are imported.
-    with toolkit(tools.linker, tools.bitcode) as tools_root:
-        variables = worker_environment("gfx950", tools_root, os.environ, ())
-        standin = standin_hip.environment(MI355X)
-        variables |= {n: v for n, v in standin.items() if n.startswith("STANDIN_")}
-        variables |= {
-            "MONO_HIP_LIBRARY": str(standin_hip.library()),
-            "MONO_STORE": str(store),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "hip")]),
-        }
-        script = Path(__file__).with_name("v41_kernargs.py")
-        done = subprocess.run(
-            [sys.executable, str(script), str(task), str(result)],
-            env=variables,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(result.read_text())
-    return found
+    store = built(directory, MANIFEST, cache, kernels)
+    task = {"packages": packages(cache, kernels, ["deepseek_v41"])}
+    return answer_of("v41_kernargs.py", directory, task, MONO_STORE=str(store))
 
 
 @pytest.mark.parametrize(
