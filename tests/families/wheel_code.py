@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import ast
 import copy
-import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from mono_build.sources import resolve_kernels
-from mono_build.sources.cache import cache_directory
-from mono_build.sources.fetch import pip_download
+from vllm_wheel import wheel
 
 
-@cache
 def _wheel() -> Path:
-    """The wheel, or a tree of it that ``MONO_TEST_KERNELS`` names; skips where that holds kernels alone."""
-    named = os.environ.get("MONO_TEST_KERNELS") or "vllm==0.33.0"
-    path = Path(named)
-    if path.is_dir() and not (path / "vllm/config/vllm.py").is_file():
-        pytest.skip("the tree of MONO_TEST_KERNELS holds the kernels alone")
-    if path.exists():
-        return path
-    resolve_kernels(named, os.environ)
-    pattern = f"vllm-{named.partition('==')[2]}-*.whl"
-    wheels = list((cache_directory(os.environ) / "wheels").glob(pattern))
-    if not wheels:
-        # The kernels are in the cache, and the wheel that they are from is not kept any more.
-        fresh = Path(tempfile.mkdtemp(prefix="wheel-"))
-        pip_download(named, fresh)
-        wheels = list(fresh.glob("*.whl"))
-    return wheels[0]
+    return wheel("vllm/config/vllm.py")
 
 
 @cache
@@ -45,8 +23,8 @@ def tree(file: str) -> ast.Module:
     path = _wheel()
     if path.is_dir():
         return ast.parse((path / "vllm" / file).read_text())
-    with zipfile.ZipFile(path) as wheel:
-        return ast.parse(wheel.read(f"vllm/{file}"))
+    with zipfile.ZipFile(path) as files:
+        return ast.parse(files.read(f"vllm/{file}"))
 
 
 def class_of(file: str, name: str) -> ast.ClassDef:

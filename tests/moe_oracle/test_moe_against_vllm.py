@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
-import os
 import random
 import re
 import sys
@@ -21,10 +20,8 @@ from typing import Any
 
 import pytest
 import torch
+from vllm_wheel import wheel
 
-from mono_build.sources import resolve_kernels
-from mono_build.sources.cache import cache_directory
-from mono_build.sources.fetch import pip_download
 from mono_build.sources.wheel import unpacked
 from mono_build.toolchain.hashing import file_sha256
 from mono_runtime.errors import InvalidValue
@@ -90,22 +87,9 @@ class World:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree with the files of the wheel that are compared with; skips where only kernels were given."""
-    named = os.environ.get("MONO_TEST_KERNELS") or "vllm==0.33.0"
-    path = Path(named)
+    path = wheel(REAL[-1].replace(".", "/") + ".py")
     if path.is_dir():
-        if not (path / (REAL[-1].replace(".", "/") + ".py")).is_file():
-            pytest.skip("the tree of MONO_TEST_KERNELS holds the kernels alone")
         return path
-    if not path.is_file():
-        resolve_kernels(named, os.environ)
-        kept = cache_directory(os.environ) / "wheels"
-        wheels = list(kept.glob(f"vllm-{named.partition('==')[2]}-*.whl"))
-        if not wheels:
-            # The kernels are in the cache, and the wheel that they are from is not kept any more.
-            fresh = tmp_path_factory.mktemp("wheel")
-            pip_download(named, fresh)
-            wheels = list(fresh.glob("*.whl"))
-        path = wheels[0]
     cache = tmp_path_factory.mktemp("engine")
     return unpacked(path, file_sha256(path), "vllm/", cache).root
 

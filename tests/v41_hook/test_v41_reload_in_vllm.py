@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import sys
 import types
 from collections.abc import Iterator
@@ -17,10 +16,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from vllm_wheel import wheel
 
-from mono_build.sources import resolve_kernels
-from mono_build.sources.cache import cache_directory
-from mono_build.sources.fetch import pip_download
 from mono_build.sources.wheel import unpacked
 from mono_build.toolchain.hashing import file_sha256
 from mono_runtime.hooks.deepseek_v41.reload import follow_loading
@@ -40,22 +37,10 @@ class QuantizeMethodBase:
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tree with vLLM's reloading; skips where only kernels were given."""
-    named = os.environ.get("MONO_TEST_KERNELS") or "vllm==0.33.0"
     place = RELOAD.replace(".", "/")
-    path = Path(named)
+    path = wheel(place)
     if path.is_dir():
-        if not (path / place).is_dir():
-            pytest.skip("the tree of MONO_TEST_KERNELS holds the kernels alone")
         return path
-    if not path.is_file():
-        resolve_kernels(named, os.environ)
-        kept = cache_directory(os.environ) / "wheels"
-        wheels = list(kept.glob(f"vllm-{named.partition('==')[2]}-*.whl"))
-        if not wheels:
-            fresh = tmp_path_factory.mktemp("wheel")
-            pip_download(named, fresh)
-            wheels = list(fresh.glob("*.whl"))
-        path = wheels[0]
     return unpacked(path, file_sha256(path), f"{place}/", tmp_path_factory.mktemp("reload")).root
 
 
