@@ -91,6 +91,8 @@ def test_the_whole_life_of_a_store(hip: StandIn, place: Path) -> None:
         "bytes_loaded": size,
         "fallbacks": {},
         "launches": {FAMILY: {"k1": 1, "k2": 0, "k3": 0}},
+        "steps_declined": {},
+        "waits": {},
     }
 
     store.close()
