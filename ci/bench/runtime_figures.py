@@ -5,27 +5,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from figures import loading
 from figures.bench import Bench
 from figures.deployment import ONE_WIDTH, deployment_store
 from figures.figure import Figure
-from figures.session import add_options, run
+from figures.session import add_flydsl, add_options, run
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the bench. Exit code: 0 all goals met, 1 one missed, else as mono-build's."""
     parser = argparse.ArgumentParser(prog="ci/bench/runtime", description=__doc__)
     add_options(parser)
-    parser.add_argument(
-        "--flydsl",
-        action="append",
-        type=Path,
-        required=True,
-        metavar="PYTHON",
-        help="a Python that has a version of FlyDSL to compare with; repeatable",
-    )
+    add_flydsl(parser)
     options = parser.parse_args(arguments)
 
     def figures(bench: Bench) -> Iterator[Figure]:

@@ -103,11 +103,6 @@ class EngineConfig:
     draft_model: ModelFacts = field(default_factory=lambda: ModelFacts(f"{DRAFT}.hf_config", {}))
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def rows_of_a_request(self) -> int:
-        """Rows that a request has in a step that verifies all its drafts."""
-        return 1 + self.drafts
-
     def switched_on(self, variable: str, default: bool) -> bool:
         """Whether a variable is set to something true, as vLLM reads it (``1`` or ``true``)."""
         value = self.environment.get(variable)

@@ -32,6 +32,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="reduced samples, not judged")
 
 
+def add_flydsl(parser: argparse.ArgumentParser) -> None:
+    """The option that names what a bench compares with."""
+    parser.add_argument(
+        "--flydsl",
+        action="append",
+        type=Path,
+        required=True,
+        metavar="PYTHON",
+        help="a Python that has torch and a version of FlyDSL to compare with; repeatable",
+    )
+
+
 def run(options: argparse.Namespace, figures: Callable[[Bench], Iterable[Figure]]) -> int:
     """Measure and print. Exit code: 0 all goals met, 1 one missed, else as mono-build's."""
     with tempfile.TemporaryDirectory(prefix="mono-bench-") as scratch:
